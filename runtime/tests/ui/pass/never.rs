@@ -1,0 +1,7 @@
+#![deny(warnings)]
+
+#[runtime::main]
+async fn main() -> ! {
+    runtime::yield_now().await;
+    std::process::exit(0)
+}

@@ -1,0 +1,4 @@
+#[runtime::main]
+async fn main() {
+    runtime::yield_now().await;
+}

@@ -1,0 +1,5 @@
+#[runtime::main(backend = "kqueue")]
+async fn main() {}
+
+#[runtime::test(backend = "")]
+async fn works() {}
