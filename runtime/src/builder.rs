@@ -1,0 +1,273 @@
+//! [`Builder`] and [`Runtime`]: options, construction and the order of the end. No algorithms.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::context;
+use crate::error::{BuildError, Cause};
+use crate::executor::Remote;
+use crate::reactor::driver::uring::Sizes;
+use crate::reactor::op::wake::Bell;
+use crate::reactor::pool::MAX_BUFFER_SIZE;
+use crate::reactor::{Limits, Reactor, probe};
+use crate::worker::Worker;
+
+/// The kernel interface that a runtime uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Backend {
+    /// The best that works here.
+    #[default]
+    Auto,
+    /// io_uring, or an error that says why not.
+    Uring,
+}
+
+impl FromStr for Backend {
+    type Err = BuildError;
+
+    /// `auto` or `uring`.
+    fn from_str(name: &str) -> Result<Self, BuildError> {
+        match name {
+            "auto" => Ok(Self::Auto),
+            "uring" => Ok(Self::Uring),
+            _ => Err(invalid(format!(
+                "there is no backend `{name}`: use `auto` or `uring`"
+            ))),
+        }
+    }
+}
+
+/// Options of a [`Runtime`].
+///
+/// Every option is a bound, with a default that fits a server of many thousand connections. What a worker takes
+/// by default: 256 KiB for the ring, 16 KiB for the ring of buffers, and of the 4 MiB of buffers only what is
+/// received into.
+///
+/// # Examples
+///
+/// ```
+/// let runtime = runtime::Builder::new()
+///     .buffers(64)
+///     .buffer_size(4096)
+///     .build()?;
+/// runtime.block_on(async { /* … */ });
+/// # Ok::<_, runtime::BuildError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Builder {
+    backend: Backend,
+    limits: Limits,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Builder {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self {
+            backend: Backend::Auto,
+            limits: Limits {
+                sizes: Sizes {
+                    submissions: 256,
+                    completions: 4096,
+                },
+                buffers: 256,
+                buffer_size: 16 * 1024,
+                recv_high_water: 64 * 1024,
+                send_high_water: 64 * 1024,
+                accept_backlog: 128,
+                linger: Duration::from_secs(30),
+            },
+        }
+    }
+
+    /// The kernel interface. Default: [`Backend::Auto`].
+    pub fn backend(mut self, backend: Backend) -> Self {
+        self.backend = backend;
+        self
+    }
+
+    /// Entries of the submission queue, rounded up to a power of two. Default: 256; 64 bytes each.
+    ///
+    /// It bounds a batch, not the operations in flight: a full queue is submitted early.
+    pub fn ring_entries(mut self, entries: u32) -> Self {
+        self.limits.sizes.submissions = entries;
+        self
+    }
+
+    /// Entries of the completion queue, rounded up to a power of two, at least those of the submission queue.
+    /// Default: 4,096; 16 bytes each.
+    ///
+    /// When it is full, completions wait in the kernel, and multishot operations must be armed again.
+    pub fn completion_entries(mut self, entries: u32) -> Self {
+        self.limits.sizes.completions = entries;
+        self
+    }
+
+    /// Receive buffers that a worker may have. Default: 256. It starts with at most 64 and takes more when they run
+    /// short.
+    pub fn buffers(mut self, count: u16) -> Self {
+        self.limits.buffers = count;
+        self
+    }
+
+    /// Bytes of each receive buffer, which is the most that one chunk holds. Default: 16 KiB.
+    ///
+    /// All buffers together are address space; memory is taken as it is received into.
+    pub fn buffer_size(mut self, bytes: usize) -> Self {
+        self.limits.buffer_size = bytes;
+        self
+    }
+
+    /// Unread bytes of one socket past which it is paused. Default: 64 KiB.
+    pub fn recv_high_water(mut self, bytes: usize) -> Self {
+        self.limits.recv_high_water = bytes;
+        self
+    }
+
+    /// Unsent bytes of one socket past which writes wait. Default: 64 KiB.
+    pub fn send_high_water(mut self, bytes: usize) -> Self {
+        self.limits.send_high_water = bytes;
+        self
+    }
+
+    /// Connections that one listener accepts ahead of the program. Default: 128; one descriptor each.
+    pub fn accept_backlog(mut self, connections: usize) -> Self {
+        self.limits.accept_backlog = connections;
+        self
+    }
+
+    /// How long the unsent bytes of a dropped stream may wait for a peer that does not take them. Default: 30 s.
+    ///
+    /// It also bounds how long `block_on` waits for them at its end.
+    pub fn linger(mut self, linger: Duration) -> Self {
+        self.limits.linger = linger;
+        self
+    }
+
+    /// Makes a runtime for this thread.
+    ///
+    /// The first one of a process tries what the kernel can do, which takes about a millisecond.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel gives no ring, or an option cannot be met. The error says why, and what would help.
+    pub fn build(&self) -> Result<Runtime, BuildError> {
+        self.check()?;
+        let findings = probe::findings()?;
+        let bell = Bell::new().map_err(|error| BuildError::new(Cause::Descriptors, error))?;
+        let reactor = Reactor::new(findings, self.limits.clone(), Arc::clone(&bell))?;
+        let remote = Arc::new(Remote::new(move || bell.ring()));
+        Ok(Runtime {
+            worker: Worker::new(reactor, remote),
+        })
+    }
+
+    fn check(&self) -> Result<(), BuildError> {
+        let limits = &self.limits;
+        let positive = [
+            ("ring_entries", limits.sizes.submissions as usize),
+            ("completion_entries", limits.sizes.completions as usize),
+            ("buffers", usize::from(limits.buffers)),
+            ("buffer_size", limits.buffer_size),
+            ("recv_high_water", limits.recv_high_water),
+            ("send_high_water", limits.send_high_water),
+            ("accept_backlog", limits.accept_backlog),
+        ];
+        if let Some((name, _)) = positive.iter().find(|(_, value)| *value == 0) {
+            return Err(invalid(format!("Builder::{name} must be at least 1")));
+        }
+        if limits.buffer_size > MAX_BUFFER_SIZE {
+            return Err(invalid(format!(
+                "Builder::buffer_size must be at most {MAX_BUFFER_SIZE}"
+            )));
+        }
+        if limits.buffers > MAX_BUFFERS {
+            return Err(invalid(format!(
+                "Builder::buffers must be at most {MAX_BUFFERS}"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// A worker, on the thread that built it.
+///
+/// Usually made by [`#[runtime::main]`](crate::main). Dropping it drops its tasks on this thread, sends what
+/// streams have left to send (bounded by [`Builder::linger`]), cancels everything in flight and waits for its end.
+///
+/// Sockets, timers, handles and leases may outlive it. They are inert then: operations fail with ECANCELED.
+///
+/// # Examples
+///
+/// ```
+/// let runtime = runtime::Builder::new().build()?;
+/// let answer = runtime.block_on(async { runtime::spawn(async { 42 }).await });
+/// assert_eq!(answer.unwrap(), 42);
+/// # Ok::<_, runtime::BuildError>(())
+/// ```
+pub struct Runtime {
+    worker: Rc<Worker>,
+}
+
+impl Runtime {
+    /// Runs `future` to its end, and the spawned tasks meanwhile.
+    ///
+    /// Before it returns, everything that was written is handed to the kernel, and streams that were dropped have
+    /// sent what they had (bounded by [`Builder::linger`]). Tasks that have not ended stay, and go on in the next
+    /// `block_on`.
+    ///
+    /// # Panics
+    ///
+    /// If `future` panics; if this thread is inside a `block_on` already, of this runtime or another; and if the
+    /// kernel refuses a ring that worked before.
+    #[track_caller]
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        let Some(_entered) = context::enter(Rc::clone(&self.worker)) else {
+            panic!(
+                "block_on inside block_on: this thread runs a Ringshot runtime already, and blocking it would stop \
+                 its sockets and timers. Await the future, spawn it, or use another thread"
+            );
+        };
+        let output = self.worker.block_on(pin!(future));
+        self.worker.reactor.drain();
+        output
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        // Destructors of tasks find their runtime, unless this thread runs another one just now.
+        let _entered = context::enter(Rc::clone(&self.worker));
+        self.worker.shut_down();
+    }
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtime")
+            .field("metrics", &self.worker.metrics())
+            .finish_non_exhaustive()
+    }
+}
+
+fn invalid(what: String) -> BuildError {
+    BuildError::new(
+        Cause::Configuration(what),
+        io::ErrorKind::InvalidInput.into(),
+    )
+}
+
+/// The kernel's bound for a ring of buffers.
+const MAX_BUFFERS: u16 = 1 << 15;

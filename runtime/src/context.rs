@@ -1,0 +1,117 @@
+//! The one thread-local: which worker runs on this thread.
+//!
+//! Only public free functions and wakers look here. Everything inside the runtime is handed what it needs.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::executor::{Remote, Runnable, TaskId};
+use crate::reactor::Reactor;
+use crate::time::Timers;
+use crate::worker::Worker;
+
+thread_local! {
+    static CURRENT: RefCell<Option<Rc<Worker>>> = const { RefCell::new(None) };
+}
+
+/// Makes `worker` the current one until the guard is dropped. `None` if this thread runs another one already.
+pub(crate) fn enter(worker: Rc<Worker>) -> Option<Entered> {
+    CURRENT.with_borrow_mut(|current| {
+        if current.is_some() {
+            return None;
+        }
+        *current = Some(worker);
+        Some(Entered(()))
+    })
+}
+
+/// While it lives, this thread has a current worker.
+pub(crate) struct Entered(());
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let worker = CURRENT.take();
+        drop(worker);
+    }
+}
+
+/// Calls `f` with the current worker, if there is one.
+pub(crate) fn try_with<R>(f: impl FnOnce(&Rc<Worker>) -> R) -> Option<R> {
+    CURRENT
+        .try_with(|current| current.borrow().as_ref().map(f))
+        .ok()
+        .flatten()
+}
+
+/// The current worker.
+///
+/// # Panics
+///
+/// Outside a runtime.
+#[track_caller]
+pub(crate) fn worker() -> Rc<Worker> {
+    match try_with(Rc::clone) {
+        Some(worker) => worker,
+        None => panic!("{OUTSIDE}"),
+    }
+}
+
+/// The timers of the current worker, if there is one.
+pub(crate) fn try_timers() -> Option<Rc<Timers>> {
+    try_with(|worker| Rc::clone(&worker.timers))
+}
+
+/// The timers of the current worker.
+///
+/// # Panics
+///
+/// Outside a runtime.
+#[track_caller]
+pub(crate) fn timers() -> Rc<Timers> {
+    match try_timers() {
+        Some(timers) => timers,
+        None => panic!("{OUTSIDE}"),
+    }
+}
+
+/// The reactor of the current worker.
+///
+/// # Errors
+///
+/// Outside a runtime.
+pub(crate) fn reactor() -> std::io::Result<Rc<Reactor>> {
+    try_with(|worker| Rc::clone(&worker.reactor)).ok_or_else(|| std::io::Error::other(OUTSIDE))
+}
+
+/// Queues a woken task: directly when its worker runs on this thread, through the worker's inbox otherwise.
+pub(crate) fn schedule(remote: &Arc<Remote>, runnable: Runnable) {
+    let mut runnable = Some(runnable);
+    try_with(|worker| {
+        if worker.executor.owns(remote)
+            && let Some(runnable) = runnable.take()
+        {
+            worker.executor.push(runnable);
+        }
+    });
+    if let Some(runnable) = runnable {
+        remote.push(runnable);
+    }
+}
+
+/// Drops a task before its next poll: directly when its worker runs on this thread, through its inbox otherwise.
+pub(crate) fn abort(remote: &Arc<Remote>, id: TaskId) {
+    let local = try_with(|worker| {
+        let local = worker.executor.owns(remote);
+        if local {
+            worker.executor.abort(id);
+        }
+        local
+    });
+    if local != Some(true) {
+        remote.abort(id);
+    }
+}
+
+const OUTSIDE: &str = "this needs a Ringshot runtime on the current thread: call it from inside \
+    `#[runtime::main]`, `#[runtime::test]` or `Runtime::block_on`";

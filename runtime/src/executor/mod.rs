@@ -1,0 +1,283 @@
+//! Tasks: the run queue, spawning, joining, and the inbox for wakes from other threads.
+//!
+//! The executor knows no reactor and no clock. It says that it has work by ringing a [`Remote`]'s bell, which
+//! may be done from any thread and polls nothing.
+//!
+//! The task cell is `async-task`'s. A task's future is created, polled and dropped on its worker only, so it
+//! need not be `Send`; its waker may travel.
+
+mod join;
+mod remote;
+mod yield_now;
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use slab::Slab;
+
+pub(crate) use self::remote::Remote;
+pub use self::{
+    join::{JoinError, JoinHandle},
+    yield_now::yield_now,
+};
+
+/// A task that is ready to be polled.
+pub(crate) type Runnable = async_task::Runnable<TaskId>;
+
+/// The name of a task on its worker. Numbers are not used twice, so a name that is out of date reaches nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TaskId {
+    key: usize,
+    number: u64,
+}
+
+/// The tasks of one worker.
+pub(crate) struct Executor {
+    ready: RefCell<VecDeque<Runnable>>,
+    /// Every task whose future is alive, so that an abort or a shutdown can reach it.
+    tasks: RefCell<Slab<Alive>>,
+    /// How many of them are marked as aborted: the mark is looked for only if there is one.
+    aborted: Cell<usize>,
+    spawned: Cell<u64>,
+    remote: Arc<Remote>,
+    polls: Cell<u64>,
+    closed: Cell<bool>,
+}
+
+struct Alive {
+    number: u64,
+    waker: Waker,
+    /// The next run drops the future instead of polling it.
+    aborted: bool,
+}
+
+impl Executor {
+    pub(crate) fn new(remote: Arc<Remote>) -> Rc<Self> {
+        Rc::new(Self {
+            ready: RefCell::default(),
+            tasks: RefCell::default(),
+            aborted: Cell::new(0),
+            spawned: Cell::new(0),
+            remote,
+            polls: Cell::new(0),
+            closed: Cell::new(false),
+        })
+    }
+
+    /// Puts a task on the run queue. Once the executor is closed the future is dropped at once.
+    pub(crate) fn spawn<F>(self: &Rc<Self>, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + 'static,
+    {
+        let number = self.spawned.get() + 1;
+        self.spawned.set(number);
+        let key = self.tasks.borrow_mut().insert(Alive {
+            number,
+            waker: Waker::noop().clone(),
+            aborted: false,
+        });
+        let id = TaskId { key, number };
+        let tracked = Tracked {
+            id,
+            executor: Rc::clone(self),
+            future: Some(future),
+        };
+        let remote = Arc::clone(&self.remote);
+        let (runnable, task) = async_task::Builder::new()
+            .metadata(id)
+            .propagate_panic(true)
+            .spawn_local(
+                move |_| tracked,
+                move |runnable| crate::context::schedule(&remote, runnable),
+            );
+        self.tasks.borrow_mut()[key].waker = runnable.waker();
+        let handle = JoinHandle::new(task.fallible(), id, Arc::clone(&self.remote));
+        if self.closed.get() {
+            drop(runnable);
+        } else {
+            self.push(runnable);
+        }
+        handle
+    }
+
+    /// Appends a woken task to the run queue.
+    pub(crate) fn push(&self, runnable: Runnable) {
+        self.ready.borrow_mut().push_back(runnable);
+    }
+
+    /// Whether this executor drains `remote`.
+    pub(crate) fn owns(&self, remote: &Arc<Remote>) -> bool {
+        Arc::ptr_eq(&self.remote, remote)
+    }
+
+    /// Takes in what other threads have woken and aborted.
+    pub(crate) fn take_inbox(&self) {
+        let aborts = self.remote.drain_into(&mut self.ready.borrow_mut());
+        for id in aborts {
+            self.abort(id);
+        }
+    }
+
+    /// Marks a task, if it is alive, so that its next run drops it, and makes it run.
+    pub(crate) fn abort(&self, id: TaskId) {
+        let waker = match self.tasks.borrow_mut().get_mut(id.key) {
+            Some(task) if task.number == id.number && !task.aborted => {
+                task.aborted = true;
+                task.waker.clone()
+            }
+            _ => return,
+        };
+        self.aborted.set(self.aborted.get() + 1);
+        waker.wake();
+    }
+
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.ready.borrow().is_empty()
+    }
+
+    /// Polls ready tasks until none is left or the budget is spent. `before_each` runs before every poll.
+    pub(crate) fn run(&self, before_each: impl Fn()) {
+        let mut since = None;
+        for polled in 1..=MAX_POLLS {
+            let Some(runnable) = self.next_ready() else {
+                return;
+            };
+            if self.is_aborted(*runnable.metadata()) {
+                drop(runnable);
+                continue;
+            }
+            before_each();
+            self.polls.set(self.polls.get() + 1);
+            // A panic of the future is kept for its handle.
+            runnable.run();
+            if polled % POLLS_PER_CLOCK_READ == 0 {
+                let start = *since.get_or_insert_with(Instant::now);
+                if start.elapsed() >= MAX_RUN {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Drops every task on this thread, and from now on every task that is spawned.
+    pub(crate) fn close(&self) {
+        self.closed.set(true);
+        loop {
+            let wakers: Vec<Waker> = (self.tasks.borrow().iter())
+                .map(|(_, task)| task.waker.clone())
+                .collect();
+            for waker in wakers {
+                waker.wake();
+            }
+            self.take_inbox();
+            // A destructor may wake or spawn: go on until nothing is left to drop.
+            let mut dropped = false;
+            while let Some(runnable) = self.next_ready() {
+                drop(runnable);
+                dropped = true;
+            }
+            if !dropped {
+                break;
+            }
+        }
+        self.remote.close();
+    }
+
+    /// Tasks whose future is alive.
+    pub(crate) fn tasks(&self) -> usize {
+        self.tasks.borrow().len()
+    }
+
+    /// Polls since the start.
+    pub(crate) fn polls(&self) -> u64 {
+        self.polls.get()
+    }
+
+    fn is_aborted(&self, id: TaskId) -> bool {
+        self.aborted.get() > 0 && (self.tasks.borrow().get(id.key)).is_some_and(|task| task.aborted)
+    }
+
+    /// A task's future is gone.
+    fn forget(&self, id: TaskId) {
+        // The borrow ends before the waker is dropped.
+        let task = self.tasks.borrow_mut().try_remove(id.key);
+        if task.is_some_and(|task| task.aborted) {
+            self.aborted.set(self.aborted.get() - 1);
+        }
+    }
+
+    fn next_ready(&self) -> Option<Runnable> {
+        self.ready.borrow_mut().pop_front()
+    }
+}
+
+pin_project_lite::pin_project! {
+    /// A task's future. It leaves the executor's list when it is dropped, and keeps a destructor that panics from
+    /// reaching the task cell, which would abort the process.
+    struct Tracked<F> {
+        id: TaskId,
+        executor: Rc<Executor>,
+        #[pin]
+        future: Option<F>,
+    }
+
+    impl<F> PinnedDrop for Tracked<F> {
+        fn drop(this: Pin<&mut Self>) {
+            let mut this = this.project();
+            guarded(|| this.future.set(None));
+            this.executor.forget(*this.id);
+        }
+    }
+}
+
+impl<F: Future> Future for Tracked<F> {
+    type Output = Output<F::Output>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        let Some(future) = this.future.as_mut().as_pin_mut() else {
+            return Poll::Pending; // never: a task that has ended is not polled
+        };
+        let output = std::task::ready!(future.poll(cx));
+        // Dropped here, so that a panic of its destructor is the task's panic.
+        this.future.set(None);
+        Poll::Ready(Output(Some(output)))
+    }
+}
+
+/// A task's output, whose destructor cannot abort the process either.
+pub(crate) struct Output<T>(Option<T>);
+
+impl<T> Drop for Output<T> {
+    fn drop(&mut self) {
+        if let Some(output) = self.0.take() {
+            guarded(|| drop(output));
+        }
+    }
+}
+
+/// Runs a destructor of the user's; a panic stops here.
+fn guarded(destructor: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(destructor)) {
+        tracing::error!(
+            panic = join::panic_message(panic.as_ref()),
+            "a task's destructor panicked"
+        );
+    }
+}
+
+/// Polls per turn of the loop: enough to batch submissions, few enough that I/O is looked at often.
+const MAX_POLLS: u32 = 61;
+
+/// The other bound of a turn: time spent in tasks.
+const MAX_RUN: Duration = Duration::from_micros(500);
+
+/// Reading the clock costs about as much as a short poll, so it is read once for several.
+const POLLS_PER_CLOCK_READ: u32 = 8;

@@ -1,0 +1,132 @@
+//! The inbox for wakes from other threads, and the handshake that makes them reach a sleeping worker.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::{Runnable, TaskId};
+
+/// What other threads know of a worker: a place to put woken tasks, and a bell.
+///
+/// ```text
+///              worker: about to sleep            other thread: push, then notify
+///   AWAKE ───────────────────────────▶ SLEEPING ───────────────────────────────▶ NOTIFIED   (rings the bell)
+///     ▲                                   │                                          │
+///     └───────────────────────────────────┴──────────── worker: woke up ─────────────┘
+/// ```
+///
+/// Both sides write, fence, then read: the worker writes SLEEPING and then looks for work, the other thread writes
+/// its work and then looks at the state. At least one of them sees the other, so no wake is lost; and only the
+/// step SLEEPING → NOTIFIED costs a system call.
+pub(crate) struct Remote {
+    inbox: Mutex<Inbox>,
+    /// Whether the inbox may hold something; spares the worker the lock in nearly every turn.
+    pending: AtomicBool,
+    state: AtomicU8,
+    rings: AtomicU64,
+    bell: Box<dyn Fn() + Send + Sync>,
+}
+
+#[derive(Default)]
+struct Inbox {
+    woken: Vec<Runnable>,
+    aborted: Vec<TaskId>,
+    closed: bool,
+}
+
+impl Remote {
+    /// `bell` must make a sleeping worker return, from whichever thread it is called.
+    pub(crate) fn new(bell: impl Fn() + Send + Sync + 'static) -> Self {
+        Self {
+            inbox: Mutex::default(),
+            pending: AtomicBool::new(false),
+            state: AtomicU8::new(AWAKE),
+            rings: AtomicU64::new(0),
+            bell: Box::new(bell),
+        }
+    }
+
+    /// Hands a woken task to the worker. After [`close`](Self::close) it is dropped: its future is gone by then.
+    pub(crate) fn push(&self, runnable: Runnable) {
+        let mut inbox = self.lock();
+        if inbox.closed {
+            drop(inbox);
+            drop(runnable);
+            return;
+        }
+        inbox.woken.push(runnable);
+        drop(inbox);
+        self.pending.store(true, Ordering::Release);
+        self.notify();
+    }
+
+    /// Asks the worker to drop a task.
+    pub(crate) fn abort(&self, id: TaskId) {
+        let mut inbox = self.lock();
+        if !inbox.closed {
+            inbox.aborted.push(id);
+        }
+        drop(inbox);
+        self.pending.store(true, Ordering::Release);
+        self.notify();
+    }
+
+    /// Makes the worker look for work, if it sleeps. What it shall find must have been written before.
+    pub(crate) fn notify(&self) {
+        fence(Ordering::SeqCst);
+        if self.state.swap(NOTIFIED, Ordering::AcqRel) == SLEEPING {
+            self.rings.fetch_add(1, Ordering::Relaxed);
+            (self.bell)();
+        }
+    }
+
+    /// Worker: says that it is about to sleep. It must look for work once more after this.
+    pub(crate) fn prepare_sleep(&self) {
+        self.state.store(SLEEPING, Ordering::Release);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Worker: it is awake, and will look for work before it sleeps again.
+    pub(crate) fn wake_up(&self) {
+        self.state.store(AWAKE, Ordering::Release);
+    }
+
+    /// Worker: whether the inbox may hold something.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.pending.load(Ordering::Acquire)
+    }
+
+    /// Worker: moves the woken tasks into `queue`, and returns the tasks to abort.
+    pub(crate) fn drain_into(&self, queue: &mut VecDeque<Runnable>) -> Vec<TaskId> {
+        if !self.is_pending() || !self.pending.swap(false, Ordering::AcqRel) {
+            return Vec::new();
+        }
+        let mut inbox = self.lock();
+        queue.extend(inbox.woken.drain(..));
+        mem::take(&mut inbox.aborted)
+    }
+
+    /// Worker: no task is alive any more; later wakes have nobody to reach.
+    pub(crate) fn close(&self) {
+        let mut inbox = self.lock();
+        inbox.closed = true;
+        let late = mem::take(&mut inbox.woken);
+        drop(inbox);
+        drop(late);
+    }
+
+    /// How often the bell was rung.
+    pub(crate) fn rings(&self) -> u64 {
+        self.rings.load(Ordering::Relaxed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inbox> {
+        // Nothing in the critical sections can panic half-way, so a poisoned lock still guards a whole inbox.
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+const AWAKE: u8 = 0;
+const SLEEPING: u8 = 1;
+const NOTIFIED: u8 = 2;

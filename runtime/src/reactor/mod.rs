@@ -1,0 +1,570 @@
+//! The reactor: submits operations, collects their completions, and tells their owners. It polls no task.
+//!
+//! Completions are copied out of the kernel's queue first and acted on afterwards, and no borrow is held while an
+//! op, a waker or a destructor runs. So these may submit, cancel and drop as they like.
+
+mod alarms;
+mod counters;
+pub(crate) mod driver;
+pub(crate) mod op;
+pub(crate) mod pool;
+pub(crate) mod probe;
+mod waiters;
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::rc::{Rc, Weak};
+use std::time::{Duration, Instant};
+
+use io_uring::{cqueue, opcode, squeue, types};
+use slab::Slab;
+
+pub(crate) use self::alarms::Alarm;
+use self::alarms::Alarms;
+pub(crate) use self::counters::Counters;
+pub(crate) use self::driver::Park;
+use self::driver::uring::{Sizes, Uring};
+use self::driver::{Cqe, Driver};
+use self::op::close;
+use self::op::recv::RecvOp;
+use self::op::send::{SendOp, Spares};
+use self::op::wake::{Bell, WakeOp};
+use self::op::{Completion, Interest, Key, Next, Op, Slots, Via};
+use self::pool::Pool;
+use self::probe::{Features, Findings};
+pub(crate) use self::waiters::Waiters;
+use crate::error::{BuildError, Cause};
+
+/// Everything that bounds a worker's memory and patience.
+#[derive(Clone, Debug)]
+pub(crate) struct Limits {
+    pub(crate) sizes: Sizes,
+    pub(crate) buffers: u16,
+    pub(crate) buffer_size: usize,
+    pub(crate) recv_high_water: usize,
+    pub(crate) send_high_water: usize,
+    pub(crate) accept_backlog: usize,
+    pub(crate) linger: Duration,
+}
+
+/// One worker's side of the kernel.
+pub(crate) struct Reactor {
+    /// `None` once the reactor is shut down.
+    driver: RefCell<Option<Driver>>,
+    slots: RefCell<Slots>,
+    /// Entries that found the submission queue full; they keep their order.
+    backlog: RefCell<VecDeque<Queued>>,
+    /// Silent ops in flight, in submission order, each with the number of entries pushed up to it.
+    silent: RefCell<VecDeque<(u32, Key)>>,
+    /// A task waits for the end of a silent op, which nothing will announce.
+    awaits_silent: Cell<bool>,
+    /// Sockets with bytes to send.
+    dirty: RefCell<Vec<Rc<SendOp>>>,
+    /// Outboxes whose owner is gone and that still hold bytes.
+    draining: Cell<usize>,
+    /// Sockets that found no buffer, in the order in which they get the next ones.
+    starved: RefCell<VecDeque<Rc<RecvOp>>>,
+    inboxes: RefCell<Slab<Weak<RecvOp>>>,
+    alarms: Alarms,
+    pool: Rc<Pool>,
+    pub(crate) spares: Spares,
+    pub(crate) limits: Limits,
+    features: &'static Features,
+    pub(crate) counters: Counters,
+    /// Ready I/O operations that the current poll may still do.
+    budget: Cell<u32>,
+    /// Scratch, so that a turn allocates nothing.
+    arrived: RefCell<Vec<Cqe>>,
+}
+
+/// An entry on its way, and the silent op that it starts, if it does.
+type Queued = (squeue::Entry, Option<Key>);
+
+impl Reactor {
+    /// A reactor for the calling thread.
+    pub(crate) fn new(
+        findings: &'static Findings,
+        limits: Limits,
+        bell: std::sync::Arc<Bell>,
+    ) -> Result<Rc<Self>, BuildError> {
+        let features = &findings.features;
+        let mut uring =
+            Uring::new(limits.sizes, &findings.disabled).map_err(BuildError::from_ring)?;
+        if features.buffer_ring.is_on() {
+            (uring.register_buffers(limits.buffers)).map_err(BuildError::from_ring)?;
+        }
+        let pool = Pool::new(limits.buffers, limits.buffer_size)
+            .map_err(|error| BuildError::new(Cause::Other("no memory for the buffers"), error))?;
+        tracing::info!(
+            submissions = uring.ring().params().sq_entries(),
+            completions = uring.ring().params().cq_entries(),
+            task_work = ?uring.task_work(),
+            registered = uring.is_registered(),
+            buffers = limits.buffers,
+            buffer_size = limits.buffer_size,
+            %features,
+            "a worker runs on io_uring"
+        );
+        let completions = uring.ring().params().cq_entries() as usize;
+        let reactor = Rc::new(Self {
+            driver: RefCell::new(Some(Driver::Uring(uring))),
+            slots: RefCell::default(),
+            backlog: RefCell::default(),
+            silent: RefCell::default(),
+            awaits_silent: Cell::new(false),
+            dirty: RefCell::default(),
+            draining: Cell::new(0),
+            starved: RefCell::default(),
+            inboxes: RefCell::default(),
+            alarms: Alarms::default(),
+            pool,
+            spares: Spares::default(),
+            limits,
+            features,
+            counters: Counters::default(),
+            budget: Cell::new(BUDGET),
+            arrived: RefCell::new(Vec::with_capacity(completions)),
+        });
+        WakeOp::new(bell, &reactor).arm();
+        Ok(reactor)
+    }
+
+    // ---- submitting ----
+
+    /// Starts an op. `None` if the reactor is shut down: there will be no completion.
+    pub(crate) fn submit(&self, op: Rc<dyn Op>, via: Via) -> Option<Key> {
+        self.start(op, via, false)
+    }
+
+    /// Starts an op that leaves no completion when it succeeds in full; [`Op::settled`] is called instead, after
+    /// the turn's enter.
+    pub(crate) fn submit_silently(&self, op: Rc<dyn Op>) -> Option<Key> {
+        self.start(op, Via::Ring, true)
+    }
+
+    fn start(&self, op: Rc<dyn Op>, via: Via, silent: bool) -> Option<Key> {
+        if self.is_shut_down() {
+            return None;
+        }
+        let entry = match via {
+            Via::Ring => op.ring_form(),
+            Via::Readiness => poll_form(op.interest()),
+        };
+        let key = self.slots.borrow_mut().insert(op, via)?;
+        self.push(entry.user_data(key.to_user_data()), silent.then_some(key));
+        Some(key)
+    }
+
+    /// Asks the kernel to stop an op whose owner goes on waiting for its end.
+    pub(crate) fn cancel(&self, key: Key) {
+        let entry = opcode::AsyncCancel::new(key.to_user_data()).build();
+        self.push(self.skip_success(entry).user_data(UNNAMED), None);
+    }
+
+    /// The owner of an op lets go of it. What it still yields is given back.
+    pub(crate) fn release(&self, key: Key) {
+        let cancel = self.slots.borrow_mut().release(key);
+        if cancel {
+            self.cancel(key);
+        }
+    }
+
+    /// Closes a descriptor that no op uses: with the next enter, or at once where that cannot be.
+    fn close(&self, fd: OwnedFd) {
+        let has_room = self.backlog.borrow().is_empty() && !self.is_shut_down();
+        if !has_room {
+            return drop(fd);
+        }
+        let raw = fd.as_raw_fd();
+        let entry = self.skip_success(close::ring_form(fd)).user_data(UNNAMED);
+        if !self.try_push(&entry, None) {
+            tracing::debug!(fd = raw, "a close waits for room in the submission queue");
+            self.backlog.borrow_mut().push_back((entry, None));
+        }
+    }
+
+    fn push(&self, entry: squeue::Entry, silent: Option<Key>) {
+        let queued_before = !self.backlog.borrow().is_empty();
+        if queued_before || !self.try_push(&entry, silent) {
+            self.backlog.borrow_mut().push_back((entry, silent));
+        }
+    }
+
+    /// Pushes an entry; a full queue is submitted first. Whether it found room.
+    fn try_push(&self, entry: &squeue::Entry, silent: Option<Key>) -> bool {
+        let mut driver = self.driver.borrow_mut();
+        let Some(driver) = driver.as_mut() else {
+            return true; // shut down: nothing is in flight, and nothing will be
+        };
+        if driver.push(entry).is_err() {
+            // Refused (EBUSY, EAGAIN) is no loss: what does not find room waits in the backlog.
+            if let Err(error) = driver.submit() {
+                tracing::debug!(%error, "a full submission queue was not taken");
+            }
+            if driver.push(entry).is_err() {
+                return false;
+            }
+        }
+        self.counters.submissions.add(1);
+        if let Some(key) = silent {
+            self.silent.borrow_mut().push_back((driver.pushed(), key));
+        }
+        true
+    }
+
+    fn skip_success(&self, entry: squeue::Entry) -> squeue::Entry {
+        if self.features.skip_success.is_on() {
+            entry.flags(squeue::Flags::SKIP_SUCCESS)
+        } else {
+            entry
+        }
+    }
+
+    // ---- the turn ----
+
+    /// One turn: flushes what tasks have queued, makes at most one sleeping call, and tells the owners of what has
+    /// completed.
+    ///
+    /// # Panics
+    ///
+    /// If the kernel refuses the ring that it gave us. Nothing could ever complete again.
+    pub(crate) fn turn(&self, park: Park) {
+        self.flush();
+        let park = if self.must_not_sleep() {
+            Park::Poll
+        } else {
+            park
+        };
+        self.enter(park);
+        self.dispatch();
+        self.settle();
+        self.alarms.ring(Instant::now);
+    }
+
+    /// When the reactor itself needs a turn, at the latest.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.alarms.next()
+    }
+
+    /// Puts everything that tasks have left for the end of the turn into the submission queue.
+    fn flush(&self) {
+        self.flush_backlog();
+        self.flush_pool();
+        let mut dirty = self.dirty.take();
+        for op in dirty.drain(..) {
+            op.flush();
+        }
+        // Flushing marks nothing dirty, so the vector can go back with its capacity.
+        debug_assert!(self.dirty.borrow().is_empty());
+        self.dirty.replace(dirty);
+    }
+
+    fn flush_backlog(&self) {
+        loop {
+            let Some((entry, silent)) = self.backlog.borrow_mut().pop_front() else {
+                return;
+            };
+            if !self.try_push(&entry, silent) {
+                return self.backlog.borrow_mut().push_front((entry, silent));
+            }
+        }
+    }
+
+    /// Shows the kernel the buffers that came back, and gives starved sockets another try.
+    fn flush_pool(&self) {
+        if self.pool.is_short() && !self.pool.grow() {
+            self.relieve();
+        }
+        if self.features.buffer_ring.is_on()
+            && let Some(driver) = self.driver.borrow_mut().as_mut()
+        {
+            (self.pool).provide(|id, address, len| driver.provide(id, address, len));
+            driver.publish();
+        }
+        // Not more sockets than buffers: the others would only starve again.
+        for _ in 0..self.pool.free() {
+            let Some(op) = self.starved.borrow_mut().pop_front() else {
+                return;
+            };
+            op.feed();
+        }
+    }
+
+    /// Copies unread bytes out of pool buffers, if many buffers are held by slow sockets.
+    fn relieve(&self) {
+        if self.pool.queued() * 4 < self.pool.born() {
+            return;
+        }
+        let inboxes: Vec<Rc<RecvOp>> = (self.inboxes.borrow().iter())
+            .filter_map(|(_, inbox)| inbox.upgrade())
+            .collect();
+        for inbox in inboxes {
+            inbox.copy_out();
+        }
+    }
+
+    fn must_not_sleep(&self) -> bool {
+        // Never sleep with entries that the kernel has not seen, nor when only the return of the enter would tell
+        // a task what it waits for.
+        !self.backlog.borrow().is_empty() || self.awaits_silent.get()
+    }
+
+    fn enter(&self, park: Park) {
+        let mut arrived = self.arrived.borrow_mut();
+        let mut driver = self.driver.borrow_mut();
+        let Some(driver) = driver.as_mut() else {
+            return;
+        };
+        let Err(error) = driver.turn(park, &mut arrived) else {
+            return;
+        };
+        match error.raw_os_error() {
+            // The kernel wants its completions taken first, or has no memory at the moment. The entries stay in
+            // the queue for the next turn.
+            Some(libc::EBUSY | libc::EAGAIN | libc::ENOMEM) => {
+                self.counters.refusals.add(1);
+                if arrived.is_empty() {
+                    tracing::warn!(%error, "the kernel did not take the submissions; trying again");
+                    std::thread::sleep(REFUSAL_PAUSE);
+                }
+            }
+            _ => panic!("the kernel refused io_uring_enter on a ring that worked before: {error}"),
+        }
+    }
+
+    fn dispatch(&self) {
+        let mut arrived = self.arrived.take();
+        self.counters.completions.add(arrived.len() as u64);
+        for cqe in arrived.drain(..) {
+            self.complete(cqe);
+        }
+        self.arrived.replace(arrived);
+    }
+
+    fn complete(&self, cqe: Cqe) {
+        // Before anything else: a buffer that nobody wants goes back by being dropped.
+        let buffer = cqueue::buffer_select(cqe.flags).and_then(|id| {
+            let len = usize::try_from(cqe.result).unwrap_or(0);
+            self.pool.filled(id, len)
+        });
+        if cqe.user_data == UNNAMED {
+            return note_unnamed(cqe.result);
+        }
+        let done = Completion {
+            result: cqe.result,
+            more: cqueue::more(cqe.flags),
+            buffer,
+            nonempty: cqueue::sock_nonempty(cqe.flags),
+        };
+        let key = Key::from_user_data(cqe.user_data);
+        let next = (self.slots.borrow_mut()).completed(key, done.result < 0, done.more);
+        match next {
+            Next::Deliver(op) => op.complete(done),
+            Next::Reclaim(op) => op.reclaim(done),
+            Next::Attempt(op) => self.attempt(key, op),
+            Next::Unknown => {
+                self.counters.unknown.add(1);
+                tracing::error!(?cqe, "a completion of no known operation");
+            }
+        }
+    }
+
+    /// The readiness that an op waited for is there.
+    fn attempt(&self, key: Key, op: Rc<dyn Op>) {
+        match op.attempt(&self.pool) {
+            Some(done) => {
+                let next = self.slots.borrow_mut().attempted(key);
+                if let Next::Deliver(op) = next {
+                    op.complete(done);
+                }
+            }
+            None => {
+                let entry = poll_form(op.interest()).user_data(key.to_user_data());
+                self.push(entry, None);
+            }
+        }
+    }
+
+    /// Ends the silent ops that the kernel has taken without leaving a completion.
+    fn settle(&self) {
+        if self.silent.borrow().is_empty() {
+            return self.awaits_silent.set(false);
+        }
+        let consumed = {
+            let mut driver = self.driver.borrow_mut();
+            let Some(driver) = driver.as_mut() else {
+                return;
+            };
+            if driver.is_overflowing() {
+                // A completion of one of them may be among those that found no room.
+                return;
+            }
+            driver.consumed()
+        };
+        loop {
+            let key = match self.silent.borrow().front() {
+                Some((pushed, key)) if consumed.wrapping_sub(*pushed) as i32 >= 0 => *key,
+                _ => break,
+            };
+            self.silent.borrow_mut().pop_front();
+            let settled = self.slots.borrow_mut().settle(key);
+            if let Some(op) = settled {
+                op.settled();
+            }
+        }
+        if self.silent.borrow().is_empty() {
+            self.awaits_silent.set(false);
+        }
+    }
+
+    // ---- what ops ask for ----
+
+    pub(crate) fn features(&self) -> &'static Features {
+        self.features
+    }
+
+    pub(crate) fn pool(&self) -> &Rc<Pool> {
+        &self.pool
+    }
+
+    pub(crate) fn mark_dirty(&self, op: Rc<SendOp>) {
+        self.dirty.borrow_mut().push(op);
+    }
+
+    /// The next enter must not sleep: a task waits for a silent op.
+    pub(crate) fn await_silent(&self) {
+        self.awaits_silent.set(true);
+    }
+
+    /// Puts a socket at the end of the line for buffers.
+    pub(crate) fn starve(&self, op: Rc<RecvOp>) {
+        self.starved.borrow_mut().push_back(op);
+    }
+
+    pub(crate) fn add_inbox(&self, op: &Rc<RecvOp>) -> usize {
+        self.inboxes.borrow_mut().insert(Rc::downgrade(op))
+    }
+
+    pub(crate) fn remove_inbox(&self, key: usize) {
+        let inbox = self.inboxes.borrow_mut().try_remove(key);
+        drop(inbox);
+    }
+
+    pub(crate) fn set_alarm(&self, after: Duration, alarm: Weak<dyn Alarm>) {
+        self.alarms.set(Instant::now() + after, alarm);
+    }
+
+    /// An outbox with bytes in it has lost its owner.
+    pub(crate) fn drain_started(&self) {
+        self.draining.set(self.draining.get() + 1);
+    }
+
+    pub(crate) fn drain_ended(&self) {
+        self.draining.set(self.draining.get() - 1);
+    }
+
+    /// Takes one ready operation from the current poll's budget. `false`: the task shall yield.
+    pub(crate) fn take_budget(&self) -> bool {
+        let left = self.budget.get();
+        if left == 0 {
+            return false;
+        }
+        self.budget.set(left - 1);
+        true
+    }
+
+    pub(crate) fn refill_budget(&self) {
+        self.budget.set(BUDGET);
+    }
+
+    /// Ops in flight, the wake of the worker included.
+    pub(crate) fn ops(&self) -> usize {
+        self.slots.borrow().len()
+    }
+
+    pub(crate) fn driver_counters(&self) -> driver::DriverCounters {
+        (self.driver.borrow().as_ref()).map_or_else(Default::default, Driver::counters)
+    }
+
+    // ---- the end ----
+
+    fn is_shut_down(&self) -> bool {
+        self.driver.borrow().is_none()
+    }
+
+    /// Hands everything written so far to the kernel, and waits for the outboxes whose owners are gone. Each is
+    /// bounded by its linger.
+    pub(crate) fn drain(&self) {
+        self.turn(Park::Poll);
+        while self.draining.get() > 0 || !self.dirty.borrow().is_empty() {
+            let now = Instant::now();
+            let limit = (self.deadline()).map(|at| at.saturating_duration_since(now));
+            self.turn(Park::Sleep(limit));
+        }
+    }
+
+    /// Cancels what is in flight, waits for its end, and gives the ring back. No op is started any more.
+    ///
+    /// If the kernel does not finish within [`SHUTDOWN_PATIENCE`], the memory that it may still write to is leaked.
+    pub(crate) fn shut_down(&self) {
+        self.drain();
+        let keys = self.slots.borrow_mut().release_all();
+        for key in keys {
+            self.cancel(key);
+        }
+        let deadline = Instant::now() + SHUTDOWN_PATIENCE;
+        while self.ops() > 0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                tracing::error!(
+                    ops = self.ops(),
+                    "operations did not end; leaking their memory"
+                );
+                std::mem::forget(self.slots.take());
+                std::mem::forget(Rc::clone(&self.pool));
+                break;
+            }
+            self.turn(Park::Sleep(Some(left)));
+        }
+        // Closes that the last completions have queued.
+        self.turn(Park::Poll);
+        let driver = self.driver.take();
+        drop(driver);
+        self.starved.take();
+    }
+}
+
+/// The ring form of waiting for readiness, for ops that are attempted without the ring.
+fn poll_form((fd, interest): (i32, Interest)) -> squeue::Entry {
+    let events = match interest {
+        Interest::Readable => libc::POLLIN | libc::POLLRDHUP,
+        Interest::Writable => libc::POLLOUT,
+    };
+    opcode::PollAdd::new(types::Fd(fd), events as u32).build()
+}
+
+/// A cancel or a close has completed. That a cancel came too late (ENOENT, EALREADY) is normal.
+fn note_unnamed(result: i32) {
+    match -result {
+        errno if errno <= 0 => {}
+        libc::ENOENT | libc::EALREADY => {}
+        errno => {
+            let error = io::Error::from_raw_os_error(errno);
+            tracing::warn!(%error, "a cancel or a close failed");
+        }
+    }
+}
+
+/// The `user_data` of cancels and closes, which no slot waits for.
+const UNNAMED: u64 = u64::MAX;
+
+/// Ready I/O operations per poll of a task. An always-ready socket yields after this many.
+const BUDGET: u32 = 128;
+
+/// How long to leave a kernel alone that has no memory for a submission.
+const REFUSAL_PAUSE: Duration = Duration::from_millis(1);
+
+/// How long a shutdown waits for cancelled ops.
+const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(5);

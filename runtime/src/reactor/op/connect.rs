@@ -1,0 +1,100 @@
+//! Connect.
+
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use io_uring::{opcode, squeue, types};
+use socket2::SockAddr;
+
+use super::close::Fd;
+use super::{Completion, Interest, Key, Op, Via};
+use crate::reactor::Waiters;
+use crate::reactor::pool::Pool;
+
+/// One attempt to connect one socket.
+pub(crate) struct ConnectOp {
+    fd: Rc<Fd>,
+    /// The kernel reads it when the op is issued, which may be a turn after the submission.
+    address: SockAddr,
+    state: RefCell<State>,
+}
+
+#[derive(Default)]
+struct State {
+    key: Option<Key>,
+    result: Option<i32>,
+    waiters: Waiters,
+}
+
+impl ConnectOp {
+    pub(crate) fn start(fd: Rc<Fd>, address: SockAddr) -> Rc<Self> {
+        let op = Rc::new(Self {
+            fd,
+            address,
+            state: RefCell::default(),
+        });
+        let reactor = op.fd.reactor();
+        let key = reactor.submit(Rc::clone(&op) as Rc<dyn Op>, Via::Ring);
+        {
+            let mut state = op.state.borrow_mut();
+            state.key = key;
+            if key.is_none() {
+                state.result = Some(-libc::ECANCELED);
+            }
+        }
+        op
+    }
+
+    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut state = self.state.borrow_mut();
+        match state.result {
+            Some(0..) => Poll::Ready(Ok(())),
+            Some(errno) => Poll::Ready(Err(io::Error::from_raw_os_error(-errno))),
+            None => {
+                state.waiters.register(cx.waker());
+                Poll::Pending
+            }
+        }
+    }
+
+    pub(crate) fn disown(&self) {
+        let key = self.state.borrow_mut().key.take();
+        if let Some(key) = key {
+            self.fd.reactor().release(key);
+        }
+    }
+}
+
+// SAFETY: the entry points to `address`, which is inside the `Rc`, never moves and is never written.
+unsafe impl Op for ConnectOp {
+    fn ring_form(&self) -> squeue::Entry {
+        let fd = types::Fd(self.fd.as_raw_fd());
+        opcode::Connect::new(fd, self.address.as_ptr().cast(), self.address.len()).build()
+    }
+
+    fn interest(&self) -> (RawFd, Interest) {
+        (self.fd.as_raw_fd(), Interest::Writable)
+    }
+
+    fn attempt(&self, _: &Rc<Pool>) -> Option<Completion> {
+        // Writable: the handshake that was started has ended, one way or the other.
+        let error = socket2::SockRef::from(&*self.fd).take_error();
+        let errno = match error {
+            Ok(None) => 0,
+            Ok(Some(error)) | Err(error) => error.raw_os_error().unwrap_or(libc::EIO),
+        };
+        Some(Completion::once(-errno, None))
+    }
+
+    fn complete(self: Rc<Self>, done: Completion) {
+        let mut state = self.state.borrow_mut();
+        state.result = Some(done.result);
+        state.key = None;
+        let waiters = state.waiters.take();
+        drop(state);
+        waiters.wake();
+    }
+}

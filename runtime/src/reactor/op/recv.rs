@@ -1,0 +1,552 @@
+//! Receive: what has arrived on a socket and was not read yet, and the op that brings more.
+//!
+//! ```text
+//!            read finds nothing                        final completion
+//!   Idle ─────────────────────────▶ InFlight ─────────────────────────────────▶ Idle
+//!    ▲ ▲                             │    │ no buffer                            │ multishot: armed again at once
+//!    │ │                    too much │    ▼                                      ▼ single-shot: at the next read
+//!    │ │                      unread │   Starved ── buffers came back ──▶ InFlight
+//!    │ └──── final completion ── Stopping
+//!    └────── owner dropped (from anywhere; an op in flight is released)
+//! ```
+
+use std::cell::{Cell, RefCell, UnsafeCell};
+use std::collections::VecDeque;
+use std::io;
+use std::mem;
+use std::os::fd::{AsRawFd, RawFd};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use io_uring::{opcode, squeue, types};
+
+use super::close::Fd;
+use super::{Completion, Interest, Key, Op, Via, attempted};
+use crate::reactor::driver::uring::GROUP;
+use crate::reactor::pool::{Lease, Pool};
+use crate::reactor::{Reactor, Waiters};
+
+/// The receiving side of one socket.
+pub(crate) struct RecvOp {
+    fd: Rc<Fd>,
+    /// The key in the reactor's list of inboxes.
+    inbox: Cell<usize>,
+    form: Cell<Form>,
+    /// What [`Form::Heap`] receives into; the kernel's while such an op is in flight.
+    heap: UnsafeCell<Vec<u8>>,
+    state: RefCell<State>,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Lease>,
+    /// Small chunks that came after the queue, copied together.
+    spill: Vec<u8>,
+    unread: usize,
+    phase: Phase,
+    end: Option<End>,
+    /// Single-shot receives to go before the socket is trusted with a multishot again.
+    paced: u8,
+    /// The last completion said that the socket holds more, or nothing was received yet.
+    maybe_more: bool,
+    waiters: Waiters,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Idle,
+    InFlight(Key),
+    /// In flight and cancelled; data may still come before its end.
+    Stopping(Key),
+    /// In line for a buffer.
+    Starved,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Eof,
+    Error(i32),
+}
+
+/// How the next bytes are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// One op, a chunk for every arrival, into buffers of the pool.
+    Multishot,
+    /// One op, one chunk, into a buffer of the pool.
+    Single,
+    /// One op, one chunk, into a buffer of the socket's own: when the pool is empty.
+    Heap,
+    /// Wait until there is something, then one `recv(2)`.
+    Readiness,
+}
+
+/// What a reader finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Status {
+    Data,
+    /// No more will come. [`RecvOp::take_end`] says why.
+    Ended,
+}
+
+impl RecvOp {
+    pub(crate) fn new(fd: Rc<Fd>) -> Rc<Self> {
+        let op = Rc::new(Self {
+            fd,
+            inbox: Cell::new(0),
+            form: Cell::new(Form::Multishot),
+            heap: UnsafeCell::default(),
+            state: RefCell::new(State {
+                maybe_more: true,
+                ..State::default()
+            }),
+        });
+        op.inbox.set(op.reactor().add_inbox(&op));
+        op
+    }
+
+    // ---- for the reader ----
+
+    /// What is there now; if nothing is, makes sure that it will come.
+    pub(crate) fn status(self: &Rc<Self>) -> Option<Status> {
+        let status = self.state.borrow().status();
+        if status.is_none() {
+            self.want();
+        }
+        status
+    }
+
+    /// Like [`status`](Self::status), and wakes the task when it changes.
+    pub(crate) fn poll_status(self: &Rc<Self>, cx: &mut Context<'_>) -> Poll<Status> {
+        let status = self.state.borrow().status();
+        match status {
+            Some(status) if self.reactor().take_budget() => Poll::Ready(status),
+            Some(_) => {
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            None => {
+                self.register(cx.waker());
+                self.want();
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Copies what is there, and consumes it.
+    pub(crate) fn read(self: &Rc<Self>, buf: &mut [u8]) -> usize {
+        let copied = self.state.borrow_mut().read(buf);
+        self.after_read();
+        copied
+    }
+
+    /// Copies what is there, and keeps it.
+    pub(crate) fn peek(&self, buf: &mut [u8]) -> usize {
+        self.state.borrow_mut().peek(buf)
+    }
+
+    /// Takes the oldest chunk.
+    pub(crate) fn pop(self: &Rc<Self>) -> Option<Lease> {
+        let lease = self.state.borrow_mut().pop();
+        self.after_read();
+        lease
+    }
+
+    /// Puts back what was taken and not consumed.
+    pub(crate) fn unpop(&self, lease: Lease) {
+        let mut state = self.state.borrow_mut();
+        state.unread += lease.len();
+        lease.set_queued(true);
+        state.queue.push_front(lease);
+    }
+
+    pub(crate) fn unread(&self) -> usize {
+        self.state.borrow().unread
+    }
+
+    /// Why no more will come: the end of the stream, or an error, which is told once.
+    pub(crate) fn take_end(&self) -> io::Result<()> {
+        match mem::replace(&mut self.state.borrow_mut().end, Some(End::Eof)) {
+            Some(End::Error(errno)) => Err(io::Error::from_raw_os_error(errno)),
+            Some(End::Eof) | None => Ok(()),
+        }
+    }
+
+    /// Stops the op and waits for its end. Whoever reads afterwards starts a new one.
+    pub(crate) fn poll_stop(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.state.borrow_mut();
+        match state.phase {
+            Phase::Idle => return Poll::Ready(()),
+            Phase::Starved => {
+                state.phase = Phase::Idle;
+                return Poll::Ready(());
+            }
+            Phase::Stopping(_) => {}
+            Phase::InFlight(key) => {
+                state.phase = Phase::Stopping(key);
+                self.reactor().cancel(key);
+            }
+        }
+        state.waiters.register(cx.waker());
+        Poll::Pending
+    }
+
+    /// The owner is gone: nothing is received any more, and what was is dropped.
+    pub(crate) fn disown(&self) {
+        let mut state = self.state.borrow_mut();
+        let phase = mem::take(&mut state.phase);
+        let unread = mem::take(&mut state.queue);
+        let waiters = state.waiters.take();
+        drop(state);
+        for lease in &unread {
+            lease.set_queued(false);
+        }
+        drop((unread, waiters));
+        self.reactor().remove_inbox(self.inbox.get());
+        if let Phase::InFlight(key) | Phase::Stopping(key) = phase {
+            self.reactor().release(key);
+        }
+    }
+
+    // ---- for the reactor ----
+
+    /// Buffers have come back: this socket's turn.
+    pub(crate) fn feed(self: Rc<Self>) {
+        let starved = {
+            let mut state = self.state.borrow_mut();
+            let starved = state.phase == Phase::Starved;
+            if starved {
+                state.phase = Phase::Idle;
+            }
+            starved
+        };
+        if starved {
+            self.reactor().counters.rearms.add(1);
+            self.arm();
+        }
+    }
+
+    /// Copies unread bytes to the heap, so that their buffers return to the pool.
+    pub(crate) fn copy_out(&self) {
+        for lease in &mut self.state.borrow_mut().queue {
+            if lease.is_pooled() {
+                lease.set_queued(false);
+                *lease = Lease::heap(lease.to_vec());
+            }
+        }
+    }
+
+    // ---- arming ----
+
+    fn register(&self, waker: &Waker) {
+        self.state.borrow_mut().waiters.register(waker);
+    }
+
+    /// Somebody wants bytes and there are none.
+    fn want(self: &Rc<Self>) {
+        let phase = self.state.borrow().phase;
+        match phase {
+            Phase::InFlight(_) | Phase::Stopping(_) => {}
+            // In line for a buffer, but a task waits: progress must not depend on others giving buffers back.
+            Phase::Starved if self.reactor().pool().free() > 0 => {}
+            Phase::Idle | Phase::Starved => self.arm(),
+        }
+    }
+
+    fn arm(self: &Rc<Self>) {
+        let form = self.choose_form();
+        self.form.set(form);
+        if form == Form::Heap {
+            // SAFETY: no op is in flight (the phase is Idle or Starved), so the buffer is ours.
+            unsafe { *self.heap.get() = vec![0; HEAP_CHUNK] };
+        }
+        let via = match form {
+            Form::Readiness => Via::Readiness,
+            Form::Multishot | Form::Single | Form::Heap => Via::Ring,
+        };
+        let key = self.reactor().submit(Rc::clone(self) as Rc<dyn Op>, via);
+        let mut state = self.state.borrow_mut();
+        match key {
+            Some(key) => state.phase = Phase::InFlight(key),
+            None => state.end = Some(End::Error(libc::ECANCELED)),
+        }
+    }
+
+    fn choose_form(&self) -> Form {
+        let features = self.reactor().features();
+        if !features.buffer_ring.is_on() {
+            Form::Readiness
+        } else if self.reactor().pool().free() == 0 {
+            Form::Heap
+        } else if features.multishot_recv.is_on() && self.state.borrow().paced == 0 {
+            Form::Multishot
+        } else {
+            Form::Single
+        }
+    }
+
+    /// A reader that was too slow once gets its next chunk ahead of time, and only that one.
+    fn after_read(self: &Rc<Self>) {
+        let low_water = self.reactor().limits.recv_high_water / 4;
+        let fetch = {
+            let state = self.state.borrow();
+            state.paced > 0
+                && state.phase == Phase::Idle
+                && state.end.is_none()
+                && state.unread <= low_water
+        };
+        if fetch {
+            self.arm();
+        }
+    }
+
+    /// What happens after a completion was taken in.
+    fn go_on(self: &Rc<Self>, starved: bool, stopped: bool) {
+        let high_water = self.reactor().limits.recv_high_water;
+        let counters = &self.reactor().counters;
+        let mut state = self.state.borrow_mut();
+        match state.phase {
+            Phase::InFlight(key) if state.unread >= high_water => {
+                counters.pauses.add(1);
+                state.paced = PACED_RECEIVES;
+                state.phase = Phase::Stopping(key);
+                drop(state);
+                self.reactor().cancel(key);
+            }
+            Phase::Idle if state.end.is_none() && starved && !stopped => {
+                counters.starvations.add(1);
+                let waited_for = !state.waiters.is_empty();
+                state.phase = Phase::Starved;
+                drop(state);
+                if waited_for && self.reactor().pool().free() == 0 {
+                    self.arm();
+                } else {
+                    self.reactor().starve(Rc::clone(self));
+                }
+            }
+            Phase::Idle
+                if state.end.is_none() && !stopped && self.form.get() == Form::Multishot =>
+            {
+                counters.rearms.add(1);
+                drop(state);
+                self.arm();
+            }
+            _ => {}
+        }
+    }
+
+    fn reactor(&self) -> &Rc<Reactor> {
+        self.fd.reactor()
+    }
+}
+
+impl State {
+    fn status(&self) -> Option<Status> {
+        if self.unread > 0 {
+            Some(Status::Data)
+        } else if self.end.is_some() {
+            Some(Status::Ended)
+        } else {
+            None
+        }
+    }
+
+    /// Keeps a chunk. A reader that lags behind must not hold a whole pool buffer for each few bytes.
+    fn push(&mut self, lease: Lease, pool_is_short: bool) {
+        self.unread += lease.len();
+        let small = lease.len() <= SMALL_CHUNK;
+        let lags = self.queue.len() >= LAG && small || pool_is_short && !self.queue.is_empty();
+        if lags || small && !self.spill.is_empty() {
+            self.spill.extend_from_slice(&lease);
+            if self.spill.len() >= SPILL {
+                self.seal();
+            }
+            return;
+        }
+        self.seal();
+        lease.set_queued(true);
+        self.queue.push_back(lease);
+    }
+
+    /// Moves the spill to the end of the queue.
+    fn seal(&mut self) {
+        if !self.spill.is_empty() {
+            self.queue
+                .push_back(Lease::heap(mem::take(&mut self.spill)));
+        }
+    }
+
+    fn pop(&mut self) -> Option<Lease> {
+        if self.queue.is_empty() {
+            self.seal();
+        }
+        let lease = self.queue.pop_front()?;
+        lease.set_queued(false);
+        self.unread -= lease.len();
+        Some(lease)
+    }
+
+    fn read(&mut self, buf: &mut [u8]) -> usize {
+        let mut copied = 0;
+        while copied < buf.len() {
+            if self.queue.is_empty() {
+                self.seal();
+            }
+            let Some(front) = self.queue.front_mut() else {
+                break;
+            };
+            let n = front.len().min(buf.len() - copied);
+            buf[copied..copied + n].copy_from_slice(&front[..n]);
+            copied += n;
+            if n < front.len() {
+                front.advance(n);
+            } else {
+                front.set_queued(false);
+                self.queue.pop_front();
+            }
+        }
+        self.unread -= copied;
+        copied
+    }
+
+    fn peek(&mut self, buf: &mut [u8]) -> usize {
+        self.seal();
+        let mut copied = 0;
+        for lease in &self.queue {
+            let n = lease.len().min(buf.len() - copied);
+            buf[copied..copied + n].copy_from_slice(&lease[..n]);
+            copied += n;
+        }
+        copied
+    }
+}
+
+// SAFETY: the only pointer in an entry is that of `heap`, whose bytes are on the heap and are replaced only by `arm`
+// (nothing in flight then) or taken by `complete` (the op's only completion has arrived).
+unsafe impl Op for RecvOp {
+    fn ring_form(&self) -> squeue::Entry {
+        let fd = self.fd.as_raw_fd();
+        match self.form.get() {
+            Form::Multishot | Form::Readiness => multishot_form(fd),
+            Form::Single => single_form(fd, self.state.borrow().maybe_more),
+            Form::Heap => {
+                // SAFETY: `arm` has just put the buffer there, and nothing else refers to it.
+                let heap = unsafe { &mut *self.heap.get() };
+                opcode::Recv::new(types::Fd(fd), heap.as_mut_ptr(), HEAP_CHUNK as u32).build()
+            }
+        }
+    }
+
+    fn interest(&self) -> (RawFd, Interest) {
+        (self.fd.as_raw_fd(), Interest::Readable)
+    }
+
+    fn attempt(&self, pool: &Rc<Pool>) -> Option<Completion> {
+        let fd = self.fd.as_raw_fd();
+        let mut result = None;
+        let buffer = pool.fill(|bytes| {
+            result = attempt_form(fd, bytes);
+            usize::try_from(result?).ok().filter(|n| *n > 0)
+        });
+        if buffer.is_none() && result.is_none() && pool.free() == 0 {
+            let mut heap = vec![0; HEAP_CHUNK];
+            result = attempt_form(fd, &mut heap);
+            heap.truncate(usize::try_from(result?).unwrap_or(0));
+            return Some(Completion::once(result?, Some(Lease::heap(heap))));
+        }
+        Some(Completion::once(result?, buffer))
+    }
+
+    fn complete(self: Rc<Self>, done: Completion) {
+        let pool_is_short = self.reactor().pool().is_short();
+        let mut state = self.state.borrow_mut();
+        let stopped = matches!(state.phase, Phase::Stopping(_));
+        if !done.more {
+            state.phase = Phase::Idle;
+            if self.form.get() == Form::Single {
+                state.paced = state.paced.saturating_sub(1);
+            }
+        }
+        state.maybe_more = done.nonempty;
+        let mut starved = false;
+        match (done.result, done.buffer) {
+            (1.., Some(lease)) => state.push(lease, pool_is_short),
+            (n @ 1.., None) if self.form.get() == Form::Heap => {
+                // SAFETY: the op's only completion is here, so the kernel is done with the buffer.
+                let mut bytes = mem::take(unsafe { &mut *self.heap.get() });
+                bytes.truncate(n as usize);
+                state.push(Lease::heap(bytes), false);
+            }
+            (0, _) => state.end = Some(End::Eof),
+            (result, _) => match -result {
+                libc::ENOBUFS => starved = true,
+                libc::ECANCELED | libc::EINTR | libc::EAGAIN => {}
+                // The kernel names a buffer that it does not have: bytes are lost, and that must be seen.
+                ..0 => state.end = Some(End::Error(libc::EIO)),
+                errno => state.end = Some(End::Error(errno)),
+            },
+        }
+        drop(state);
+        self.go_on(starved, stopped);
+        let waiters = {
+            let mut state = self.state.borrow_mut();
+            // A waiter that finds nothing would only go back to sleep, unless it waits for the op's end.
+            let news = state.status().is_some() || state.phase == Phase::Idle;
+            if news {
+                state.waiters.take()
+            } else {
+                Waiters::default()
+            }
+        };
+        waiters.wake();
+    }
+}
+
+/// One armed op, a completion for every arrival (since 6.0).
+pub(crate) fn multishot_form(fd: RawFd) -> squeue::Entry {
+    opcode::RecvMulti::new(types::Fd(fd), GROUP).build()
+}
+
+/// One op, one chunk, into a buffer that the kernel picks when there is something to put in.
+fn single_form(fd: RawFd, maybe_more: bool) -> squeue::Entry {
+    // A first try on a socket that is known to be empty costs as much as one that succeeds. The flag came in 5.19,
+    // with the buffer ring that this form needs anyway.
+    let hint = if maybe_more { 0 } else { RECVSEND_POLL_FIRST };
+    opcode::Recv::new(types::Fd(fd), std::ptr::null_mut(), 0)
+        .buf_group(GROUP)
+        .ioprio(hint)
+        .build()
+        .flags(squeue::Flags::BUFFER_SELECT)
+}
+
+fn attempt_form(fd: RawFd, bytes: &mut [u8]) -> Option<i32> {
+    // SAFETY: the bytes are ours to write until the call returns.
+    attempted(unsafe {
+        libc::recv(
+            fd,
+            bytes.as_mut_ptr().cast(),
+            bytes.len(),
+            libc::MSG_DONTWAIT,
+        )
+    })
+}
+
+/// linux/io_uring.h: `IORING_RECVSEND_POLL_FIRST`.
+const RECVSEND_POLL_FIRST: u16 = 1 << 0;
+
+/// What a socket receives at most at once while the pool is empty.
+const HEAP_CHUNK: usize = 4096;
+
+/// Unread chunks after which small ones are copied together.
+const LAG: usize = 4;
+
+/// A chunk that is cheap to copy.
+const SMALL_CHUNK: usize = 4096;
+
+/// How much is copied together.
+const SPILL: usize = 16 * 1024;
+
+/// Single-shot receives after a pause, before the next multishot: one multishot may deliver 33 chunks before it
+/// can be stopped.
+const PACED_RECEIVES: u8 = 16;

@@ -1,0 +1,751 @@
+//! Send: what was written to a socket and not handed to the kernel yet, and the op that hands it over.
+//!
+//! One send in flight per socket, ever: two would interleave as soon as one goes short. Everything queued goes out
+//! in one send at the end of the turn, in one of three kinds:
+//!
+//! | kind | flags | completion | when |
+//! | --- | --- | --- | --- |
+//! | silent | `DONTWAIT`, `WAITALL`, skip success | none if all went out; else the count, at once | nobody waits for its end |
+//! | prompt | `DONTWAIT`, `WAITALL` | always, at once | the owner is gone: the socket closes next |
+//! | armed | `WAITALL` | when all went out, or an error | a task waits, or the last one went short |
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
+use std::mem;
+use std::net::Shutdown;
+use std::os::fd::{AsRawFd, RawFd};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use io_uring::{opcode, squeue, types};
+
+use super::close::Fd;
+use super::{Completion, Interest, Key, Op, Via, attempted};
+use crate::reactor::pool::{Lease, Pool};
+use crate::reactor::{Alarm, Reactor, Waiters};
+
+/// The sending side of one socket.
+pub(crate) struct SendOp {
+    fd: Rc<Fd>,
+    state: RefCell<State>,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Chunk>,
+    /// How much of the first chunk is gone.
+    offset: usize,
+    /// Bytes not yet handed to the kernel, those in flight included.
+    queued: usize,
+    flight: Option<Flight>,
+    /// The last send went short: the socket's buffer is full, so the next one waits for room.
+    blocked: bool,
+    dirty: bool,
+    error: Option<i32>,
+    ending: Ending,
+    owner: Owner,
+    waiters: Waiters,
+}
+
+/// A send that the kernel has, or will have with the next enter.
+struct Flight {
+    key: Key,
+    kind: Kind,
+    /// Chunks at the front of the queue that it refers to; they must not change.
+    chunks: usize,
+    bytes: usize,
+    gather: Option<Box<Gather>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Silent,
+    Prompt,
+    Armed,
+}
+
+/// The end of the write direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Ending {
+    #[default]
+    Open,
+    /// To be shut down when the queue is empty.
+    Wanted,
+    Done,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Owner {
+    #[default]
+    Present,
+    /// Gone while bytes were queued; they are being drained.
+    Draining,
+    /// Gone for longer than the linger; what is left will be dropped.
+    Abandoned,
+    Gone,
+}
+
+/// Bytes that a socket can send without copying them.
+///
+/// # Examples
+///
+/// ```
+/// use runtime::io::SendBuf;
+///
+/// assert_eq!(SendBuf::from("static text").as_ref(), b"static text");
+/// assert_eq!(SendBuf::from(vec![1, 2, 3]).len(), 3);
+/// ```
+#[derive(Debug)]
+pub struct SendBuf(Owned);
+
+#[derive(Debug)]
+enum Owned {
+    Lease(Lease),
+    Vec(Vec<u8>),
+    Bytes(Bytes),
+}
+
+impl SendBuf {
+    /// How many bytes there are.
+    pub fn len(&self) -> usize {
+        self.as_ref().len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.as_ref().is_empty()
+    }
+}
+
+impl AsRef<[u8]> for SendBuf {
+    fn as_ref(&self) -> &[u8] {
+        match &self.0 {
+            Owned::Lease(lease) => lease,
+            Owned::Vec(bytes) => bytes,
+            Owned::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+impl From<Lease> for SendBuf {
+    fn from(lease: Lease) -> Self {
+        Self(Owned::Lease(lease))
+    }
+}
+
+impl From<Vec<u8>> for SendBuf {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(Owned::Vec(bytes))
+    }
+}
+
+impl From<Box<[u8]>> for SendBuf {
+    fn from(bytes: Box<[u8]>) -> Self {
+        Self(Owned::Vec(bytes.into_vec()))
+    }
+}
+
+impl From<String> for SendBuf {
+    fn from(text: String) -> Self {
+        Self(Owned::Vec(text.into_bytes()))
+    }
+}
+
+impl From<Bytes> for SendBuf {
+    fn from(bytes: Bytes) -> Self {
+        Self(Owned::Bytes(bytes))
+    }
+}
+
+impl From<&'static [u8]> for SendBuf {
+    fn from(bytes: &'static [u8]) -> Self {
+        Self(Owned::Bytes(Bytes::from_static(bytes)))
+    }
+}
+
+impl From<&'static str> for SendBuf {
+    fn from(text: &'static str) -> Self {
+        Self::from(text.as_bytes())
+    }
+}
+
+/// A piece of the queue. The bytes of each are on the heap, in the pool or static: they stay where they are when the
+/// chunk itself moves.
+enum Chunk {
+    /// Copied from small writes, into a buffer of the worker's.
+    Copied(Vec<u8>),
+    Owned(SendBuf),
+}
+
+impl Chunk {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Copied(bytes) => bytes,
+            Self::Owned(bytes) => bytes.as_ref(),
+        }
+    }
+}
+
+impl SendOp {
+    pub(crate) fn new(fd: Rc<Fd>) -> Rc<Self> {
+        Rc::new(Self {
+            fd,
+            state: RefCell::default(),
+        })
+    }
+
+    // ---- for the writer ----
+
+    /// Whether a write would be taken now; an error that ended the direction is told here, to every writer.
+    pub(crate) fn check_writable(&self) -> Option<io::Result<()>> {
+        let state = self.state.borrow();
+        if let Some(errno) = state.error {
+            return Some(Err(io::Error::from_raw_os_error(errno)));
+        }
+        if state.ending != Ending::Open {
+            return Some(Err(io::Error::from_raw_os_error(libc::EPIPE)));
+        }
+        (state.queued < self.high_water()).then_some(Ok(()))
+    }
+
+    pub(crate) fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.reactor().take_budget() {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        match self.check_writable() {
+            Some(ready) => Poll::Ready(ready),
+            None => {
+                self.wait(cx);
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Copies as much of `buf` as there is room for. Call it when writable.
+    pub(crate) fn write(self: &Rc<Self>, buf: &[u8]) -> usize {
+        let reactor = self.reactor();
+        let mut state = self.state.borrow_mut();
+        let taken = buf
+            .len()
+            .min(self.high_water().saturating_sub(state.queued));
+        state.append(&buf[..taken], &reactor.spares);
+        drop(state);
+        self.mark_dirty();
+        taken
+    }
+
+    /// Queues a whole buffer without copying it. Call it when writable.
+    pub(crate) fn send(self: &Rc<Self>, buf: SendBuf) {
+        if buf.is_empty() {
+            return;
+        }
+        let mut state = self.state.borrow_mut();
+        state.queued += buf.len();
+        state.queue.push_back(Chunk::Owned(buf));
+        drop(state);
+        self.mark_dirty();
+    }
+
+    /// Waits until there is room again.
+    pub(crate) fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.check_writable() {
+            Some(Err(_)) if self.state.borrow().error.is_none() => Poll::Ready(Ok(())),
+            Some(ready) => Poll::Ready(ready),
+            None => {
+                self.wait(cx);
+                Poll::Pending
+            }
+        }
+    }
+
+    pub(crate) fn queued(&self) -> usize {
+        self.state.borrow().queued
+    }
+
+    /// Waits until everything is handed to the kernel.
+    pub(crate) fn poll_drain(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let state = self.state.borrow();
+        if let Some(errno) = state.error {
+            return Poll::Ready(Err(io::Error::from_raw_os_error(errno)));
+        }
+        if state.queued == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        drop(state);
+        self.wait(cx);
+        Poll::Pending
+    }
+
+    /// Waits until everything is handed to the kernel, then ends the write direction, once.
+    pub(crate) fn poll_shutdown(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut state = self.state.borrow_mut();
+        match state.ending {
+            Ending::Done => return Poll::Ready(Ok(())),
+            Ending::Open => state.ending = Ending::Wanted,
+            Ending::Wanted => {}
+        }
+        drop(state);
+        std::task::ready!(self.poll_drain(cx))?;
+        Poll::Ready(self.end())
+    }
+
+    /// The owner is gone. What is queued is drained in the background; then the write direction ends, if `shutdown`
+    /// asks for that (otherwise the last owner of the descriptor ends both by closing it).
+    pub(crate) fn disown(self: &Rc<Self>, shutdown: bool) {
+        let mut state = self.state.borrow_mut();
+        let waiters = state.waiters.take();
+        if shutdown && state.ending == Ending::Open {
+            state.ending = Ending::Wanted;
+        }
+        let left = state.queued > 0 && state.error.is_none();
+        state.owner = if left { Owner::Draining } else { Owner::Gone };
+        drop(state);
+        drop(waiters);
+        if left {
+            // The end of a silent send would be seen only when something else ends the worker's sleep.
+            self.await_silent();
+            self.reactor().drain_started();
+        } else if shutdown {
+            // The error of a peer that is gone already has nobody to be told to.
+            let _ = self.end();
+        }
+    }
+
+    fn wait(&self, cx: &mut Context<'_>) {
+        self.state.borrow_mut().waiters.register(cx.waker());
+        self.await_silent();
+    }
+
+    /// Makes the end of a silent send known soon, if one is in flight.
+    fn await_silent(&self) {
+        let state = self.state.borrow();
+        if (state.flight.as_ref()).is_some_and(|flight| flight.kind == Kind::Silent) {
+            self.reactor().await_silent();
+        }
+    }
+
+    /// Ends the write direction.
+    fn end(&self) -> io::Result<()> {
+        let mut state = self.state.borrow_mut();
+        if mem::replace(&mut state.ending, Ending::Done) == Ending::Done {
+            return Ok(());
+        }
+        drop(state);
+        // A direct call: through the ring it would run on a kernel thread and cost ten times as much.
+        match socket2::SockRef::from(&*self.fd).shutdown(Shutdown::Write) {
+            // The peer has reset the connection: there is no direction left to end.
+            Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => Ok(()),
+            ended => ended,
+        }
+    }
+
+    fn mark_dirty(self: &Rc<Self>) {
+        let mut state = self.state.borrow_mut();
+        if state.queued == 0 || state.flight.is_some() || mem::replace(&mut state.dirty, true) {
+            return;
+        }
+        drop(state);
+        self.reactor().mark_dirty(Rc::clone(self));
+    }
+
+    fn high_water(&self) -> usize {
+        self.reactor().limits.send_high_water
+    }
+
+    fn reactor(&self) -> &Rc<Reactor> {
+        self.fd.reactor()
+    }
+
+    // ---- for the reactor ----
+
+    /// Sends what is queued. Called once a turn, when all writers have had their say.
+    pub(crate) fn flush(self: Rc<Self>) {
+        let reactor = self.reactor();
+        let mut state = self.state.borrow_mut();
+        state.dirty = false;
+        if state.owner == Owner::Abandoned {
+            drop(state);
+            return self.give_up(libc::ECANCELED);
+        }
+        if state.flight.is_some() || state.queued == 0 || state.error.is_some() {
+            return;
+        }
+        let kind = state.choose_kind(reactor);
+        let counters = &reactor.counters;
+        match kind {
+            Kind::Silent => counters.silent_sends.add(1),
+            Kind::Prompt | Kind::Armed => counters.armed_sends.add(1),
+        }
+        let flight = state.gather(kind, &reactor.spares);
+        state.flight = Some(flight);
+        drop(state);
+        let op = Rc::clone(&self) as Rc<dyn Op>;
+        let key = match kind {
+            Kind::Silent => reactor.submit_silently(op),
+            Kind::Prompt | Kind::Armed => reactor.submit(op, Via::Ring),
+        };
+        let Some(key) = key else {
+            return self.give_up(libc::ECANCELED);
+        };
+        if let Some(flight) = &mut self.state.borrow_mut().flight {
+            flight.key = key;
+        }
+    }
+
+    /// Takes `sent` bytes off the queue and sees what is next.
+    fn sent(self: &Rc<Self>, sent: usize) {
+        let spares = &self.reactor().spares;
+        let mut state = self.state.borrow_mut();
+        state.consume(sent, spares);
+        let drained = state.queued == 0;
+        let ends = drained && state.ending == Ending::Wanted && state.owner != Owner::Present;
+        drop(state);
+        if drained {
+            self.drained(ends);
+        } else {
+            self.mark_dirty();
+        }
+    }
+
+    /// The queue is empty.
+    fn drained(&self, ends: bool) {
+        if ends {
+            // Nobody is left to be told; a peer that is gone has no use for the end anyway.
+            let _ = self.end();
+        }
+        let mut state = self.state.borrow_mut();
+        if matches!(state.owner, Owner::Draining | Owner::Abandoned) {
+            state.owner = Owner::Gone;
+            self.reactor().drain_ended();
+        }
+    }
+
+    /// No byte will go out any more.
+    fn give_up(&self, errno: i32) {
+        let mut state = self.state.borrow_mut();
+        state.error = Some(errno);
+        state.flight = None;
+        state.queued = 0;
+        state.offset = 0;
+        let chunks = mem::take(&mut state.queue);
+        drop(state);
+        drop(chunks);
+        self.drained(false);
+    }
+
+    fn wake(&self) {
+        let high_water = self.high_water();
+        let mut state = self.state.borrow_mut();
+        // Whoever waits for room or for the drain finds it; the others wait on.
+        let waiters = if state.queued < high_water || state.error.is_some() {
+            state.waiters.take()
+        } else {
+            Waiters::default()
+        };
+        drop(state);
+        waiters.wake();
+    }
+}
+
+impl State {
+    fn append(&mut self, mut bytes: &[u8], spares: &Spares) {
+        self.queued += bytes.len();
+        let in_flight = self.flight.as_ref().map_or(0, |flight| flight.chunks);
+        while !bytes.is_empty() {
+            // A chunk in flight is the kernel's to read: it is never appended to.
+            let room = match self.queue.back() {
+                Some(Chunk::Copied(last)) if self.queue.len() > in_flight => {
+                    last.capacity() - last.len()
+                }
+                _ => 0,
+            };
+            if room == 0 {
+                self.queue.push_back(Chunk::Copied(spares.take_buffer()));
+            }
+            if let Some(Chunk::Copied(last)) = self.queue.back_mut() {
+                let n = bytes.len().min(last.capacity() - last.len());
+                last.extend_from_slice(&bytes[..n]);
+                bytes = &bytes[n..];
+            }
+        }
+    }
+
+    fn choose_kind(&self, reactor: &Reactor) -> Kind {
+        if self.blocked {
+            Kind::Armed
+        } else if self.owner != Owner::Present {
+            Kind::Prompt
+        } else if reactor.features().silent_send.is_on()
+            && self.waiters.is_empty()
+            && self.queue.len() <= MAX_GATHER
+        {
+            Kind::Silent
+        } else {
+            Kind::Armed
+        }
+    }
+
+    /// Describes as many chunks as fit in one send.
+    fn gather(&self, kind: Kind, spares: &Spares) -> Flight {
+        let chunks = self.queue.len().min(MAX_GATHER);
+        let slices = (self.queue.iter().take(chunks).enumerate()).map(|(index, chunk)| {
+            let skipped = if index == 0 { self.offset } else { 0 };
+            &chunk.bytes()[skipped..]
+        });
+        let bytes = slices.clone().map(<[u8]>::len).sum();
+        let gather = (chunks > 1).then(|| {
+            let mut gather = spares.take_gather();
+            gather.fill(slices);
+            gather
+        });
+        Flight {
+            key: Key::NONE,
+            kind,
+            chunks,
+            bytes,
+            gather,
+        }
+    }
+
+    fn consume(&mut self, mut sent: usize, spares: &Spares) {
+        self.queued = self.queued.saturating_sub(sent);
+        while sent > 0 {
+            let Some(front) = self.queue.front() else {
+                break;
+            };
+            let left = front.bytes().len() - self.offset;
+            if sent < left {
+                self.offset += sent;
+                break;
+            }
+            sent -= left;
+            self.offset = 0;
+            if let Some(Chunk::Copied(buffer)) = self.queue.pop_front() {
+                spares.put_buffer(buffer);
+            }
+        }
+    }
+}
+
+// SAFETY: the entries point to bytes of the chunks in flight, which stay where they are until the flight ends (chunks
+// are only removed by `consume` and `give_up`, which run after the flight has ended, and never appended to while
+// `flight.chunks` counts them), and to the flight's own `Gather`, boxed and untouched until then.
+unsafe impl Op for SendOp {
+    fn ring_form(&self) -> squeue::Entry {
+        let state = self.state.borrow();
+        let fd = self.fd.as_raw_fd();
+        let Some(flight) = &state.flight else {
+            return opcode::Nop::new().build(); // never: `flush` has just set it
+        };
+        let flags = flight.kind.flags();
+        match (&flight.gather, state.queue.front()) {
+            (Some(gather), _) => gather_form(fd, gather, flags),
+            (None, Some(front)) => send_form(fd, &front.bytes()[state.offset..], flags),
+            (None, None) => opcode::Nop::new().build(),
+        }
+        .flags(flight.kind.entry_flags())
+    }
+
+    fn interest(&self) -> (RawFd, Interest) {
+        (self.fd.as_raw_fd(), Interest::Writable)
+    }
+
+    fn attempt(&self, _: &Rc<Pool>) -> Option<Completion> {
+        let state = self.state.borrow();
+        let bytes = &state.queue.front()?.bytes()[state.offset..];
+        // SAFETY: the bytes are borrowed until the call returns.
+        let sent = attempted(unsafe {
+            libc::send(
+                self.fd.as_raw_fd(),
+                bytes.as_ptr().cast(),
+                bytes.len(),
+                libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
+            )
+        });
+        sent.map(|result| Completion::once(result, None))
+    }
+
+    fn complete(self: Rc<Self>, done: Completion) {
+        let reactor = Rc::clone(self.reactor());
+        let mut state = self.state.borrow_mut();
+        let Some(flight) = state.flight.take() else {
+            return;
+        };
+        if let Some(gather) = flight.gather {
+            reactor.spares.put_gather(gather);
+        }
+        if flight.kind == Kind::Silent {
+            reactor.counters.short_sends.add(1);
+        }
+        let sent = usize::try_from(done.result).unwrap_or(0);
+        state.blocked =
+            sent < flight.bytes && flight.kind != Kind::Armed || done.result == -libc::EAGAIN;
+        let stuck = state.blocked && state.owner == Owner::Draining;
+        let abandoned = state.owner == Owner::Abandoned;
+        drop(state);
+        match -done.result {
+            _ if abandoned => self.give_up(libc::ECANCELED),
+            ..=0 | libc::EAGAIN | libc::EINTR => self.sent(sent),
+            errno => self.give_up(errno),
+        }
+        if stuck {
+            let this: Rc<dyn Alarm> = Rc::clone(&self) as _;
+            reactor.set_alarm(reactor.limits.linger, Rc::downgrade(&this));
+        }
+        self.wake();
+    }
+
+    fn settled(self: Rc<Self>) {
+        let mut state = self.state.borrow_mut();
+        let Some(flight) = state.flight.take() else {
+            return;
+        };
+        if let Some(gather) = flight.gather {
+            self.reactor().spares.put_gather(gather);
+        }
+        drop(state);
+        self.sent(flight.bytes);
+        self.wake();
+    }
+}
+
+impl Alarm for SendOp {
+    /// The linger is over and the peer still takes nothing: the rest is dropped.
+    fn ring(self: Rc<Self>) {
+        let mut state = self.state.borrow_mut();
+        if state.owner != Owner::Draining {
+            return;
+        }
+        tracing::debug!("unsent bytes of a closed socket are dropped after the linger");
+        state.owner = Owner::Abandoned;
+        let key = state.flight.as_ref().map(|flight| flight.key);
+        drop(state);
+        match key {
+            // Its completion gives up the rest.
+            Some(key) => self.reactor().cancel(key),
+            None => self.give_up(libc::ECANCELED),
+        }
+    }
+}
+
+impl Kind {
+    fn flags(self) -> i32 {
+        match self {
+            Self::Silent | Self::Prompt => {
+                libc::MSG_NOSIGNAL | libc::MSG_WAITALL | libc::MSG_DONTWAIT
+            }
+            // Without DONTWAIT the kernel waits for room, and with WAITALL until the last byte found some (5.19;
+            // older ones end short, and the rest is sent again).
+            Self::Armed => libc::MSG_NOSIGNAL | libc::MSG_WAITALL,
+        }
+    }
+
+    fn entry_flags(self) -> squeue::Flags {
+        match self {
+            Self::Silent => squeue::Flags::SKIP_SUCCESS,
+            Self::Prompt | Self::Armed => squeue::Flags::empty(),
+        }
+    }
+}
+
+/// A silent send of one slice, as the self-test tries it.
+pub(crate) fn silent_form(fd: RawFd, bytes: &'static [u8]) -> squeue::Entry {
+    send_form(fd, bytes, Kind::Silent.flags()).flags(Kind::Silent.entry_flags())
+}
+
+fn send_form(fd: RawFd, bytes: &[u8], flags: i32) -> squeue::Entry {
+    // A send takes at most 2 GiB at once anyway, and reports how much it took.
+    let len = u32::try_from(bytes.len()).unwrap_or(MAX_SEND);
+    opcode::Send::new(types::Fd(fd), bytes.as_ptr(), len)
+        .flags(flags)
+        .build()
+}
+
+fn gather_form(fd: RawFd, gather: &Gather, flags: i32) -> squeue::Entry {
+    opcode::SendMsg::new(types::Fd(fd), &raw const gather.message)
+        .flags(flags as u32)
+        .build()
+}
+
+/// What a `sendmsg` needs besides the bytes. Boxed while in flight, as its message points to its slices.
+pub(crate) struct Gather {
+    message: libc::msghdr,
+    slices: [libc::iovec; MAX_GATHER],
+}
+
+impl Gather {
+    fn new() -> Box<Self> {
+        let empty = libc::iovec {
+            iov_base: std::ptr::null_mut(),
+            iov_len: 0,
+        };
+        Box::new(Self {
+            // SAFETY: all zeros is a message without address, slices or control data.
+            message: unsafe { mem::zeroed() },
+            slices: [empty; MAX_GATHER],
+        })
+    }
+
+    fn fill<'a>(self: &mut Box<Self>, slices: impl Iterator<Item = &'a [u8]>) {
+        let mut count = 0;
+        for (slot, bytes) in self.slices.iter_mut().zip(slices) {
+            slot.iov_base = bytes.as_ptr().cast_mut().cast();
+            slot.iov_len = bytes.len();
+            count += 1;
+        }
+        self.message.msg_iov = self.slices.as_mut_ptr();
+        self.message.msg_iovlen = count;
+    }
+}
+
+/// Things that sends borrow for a moment, kept by the worker: an idle connection holds none, and a busy one
+/// allocates none.
+#[derive(Default)]
+pub(crate) struct Spares {
+    buffers: RefCell<Vec<Vec<u8>>>,
+    gathers: RefCell<Vec<Box<Gather>>>,
+}
+
+impl Spares {
+    fn take_buffer(&self) -> Vec<u8> {
+        let spare = self.buffers.borrow_mut().pop();
+        spare.unwrap_or_else(|| Vec::with_capacity(CHUNK))
+    }
+
+    fn put_buffer(&self, mut buffer: Vec<u8>) {
+        let mut buffers = self.buffers.borrow_mut();
+        if buffers.len() < MAX_SPARE_BUFFERS {
+            buffer.clear();
+            buffers.push(buffer);
+        }
+    }
+
+    fn take_gather(&self) -> Box<Gather> {
+        let spare = self.gathers.borrow_mut().pop();
+        spare.unwrap_or_else(Gather::new)
+    }
+
+    fn put_gather(&self, gather: Box<Gather>) {
+        let mut gathers = self.gathers.borrow_mut();
+        if gathers.len() < MAX_SPARE_GATHERS {
+            gathers.push(gather);
+        }
+    }
+}
+
+/// The size of a chunk of small writes.
+const CHUNK: usize = 16 * 1024;
+
+/// Chunks that one send takes; the kernel's own bound is 1,024.
+const MAX_GATHER: usize = 64;
+
+/// What one SEND takes at most; it reports how much it took.
+const MAX_SEND: u32 = 1 << 30;
+
+/// 4 MiB of spare chunks at most.
+const MAX_SPARE_BUFFERS: usize = 256;
+
+const MAX_SPARE_GATHERS: usize = 64;

@@ -1,0 +1,91 @@
+//! Wake: how another thread makes a sleeping worker return.
+
+use std::cell::UnsafeCell;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use io_uring::{opcode, squeue, types};
+
+use super::{Completion, Interest, Op, Via, attempted};
+use crate::reactor::Reactor;
+use crate::reactor::pool::Pool;
+
+/// An eventfd that may be rung from any thread, also after the worker is gone.
+pub(crate) struct Bell(OwnedFd);
+
+impl Bell {
+    pub(crate) fn new() -> io::Result<Arc<Self>> {
+        // Blocking: a read through the ring shall wait. Ringing never does, as the counter cannot fill up.
+        // SAFETY: takes no pointer.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a new descriptor that nobody else owns.
+        Ok(Arc::new(Self(unsafe { OwnedFd::from_raw_fd(fd) })))
+    }
+
+    pub(crate) fn ring(&self) {
+        let one = 1_u64.to_ne_bytes();
+        // SAFETY: the eight bytes live until the call returns.
+        let written = unsafe { libc::write(self.0.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+        debug_assert_eq!(written, 8, "ringing a bell");
+    }
+}
+
+/// The worker's side: a read of the eventfd, always armed. It reads exactly eight bytes and never relies on a
+/// short read, which some kernels (6.15.4) retry on such files.
+pub(crate) struct WakeOp {
+    bell: Arc<Bell>,
+    /// Written by the kernel, read by nobody.
+    count: UnsafeCell<[u8; 8]>,
+    reactor: std::rc::Weak<Reactor>,
+}
+
+impl WakeOp {
+    pub(crate) fn new(bell: Arc<Bell>, reactor: &Rc<Reactor>) -> Rc<Self> {
+        Rc::new(Self {
+            bell,
+            count: UnsafeCell::new([0; 8]),
+            reactor: Rc::downgrade(reactor),
+        })
+    }
+
+    pub(crate) fn arm(self: &Rc<Self>) {
+        if let Some(reactor) = self.reactor.upgrade() {
+            reactor.submit(Rc::clone(self) as Rc<dyn Op>, Via::Ring);
+        }
+    }
+
+    fn fd(&self) -> RawFd {
+        self.bell.0.as_raw_fd()
+    }
+}
+
+// SAFETY: the entry points to `count`, which is inside the `Rc`, never moves, and is touched by the kernel only.
+unsafe impl Op for WakeOp {
+    fn ring_form(&self) -> squeue::Entry {
+        opcode::Read::new(types::Fd(self.fd()), self.count.get().cast(), 8).build()
+    }
+
+    fn interest(&self) -> (RawFd, Interest) {
+        (self.fd(), Interest::Readable)
+    }
+
+    fn attempt(&self, _: &Rc<Pool>) -> Option<Completion> {
+        // SAFETY: `count` is eight bytes, and no read of the ring is in flight while this op waits for readiness.
+        let read = unsafe { libc::read(self.fd(), self.count.get().cast(), 8) };
+        attempted(read).map(|result| Completion::once(result, None))
+    }
+
+    fn complete(self: Rc<Self>, done: Completion) {
+        // The wake has done its work by ending the sleep. An error here would mean that the descriptor is gone.
+        if done.result >= 0 || done.result == -libc::EINTR {
+            self.arm();
+        } else {
+            tracing::error!(errno = -done.result, "the worker can no longer be woken");
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! Self-tests: what this kernel really does, tried on a throw-away ring, once per process.
+//!
+//! Versions say little (vendors port features back, profiles take them away), and an opcode that exists says
+//! nothing of its flags. So each feature that the runtime depends on is used once, the way the runtime uses it.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::rc::Rc;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use io_uring::{cqueue, opcode, squeue};
+
+use super::driver::uring::{Sizes, TaskWork, Uring};
+use super::driver::{Cqe, Park};
+use super::op::{accept, recv, send};
+use super::pool::{Lease, Pool};
+use crate::error::{BuildError, Cause};
+
+/// What the start-up self-tests have found, and why what is off is off.
+///
+/// Its `Display` is one line for a log.
+///
+/// # Examples
+///
+/// ```
+/// # runtime::Builder::new().build()?;
+/// let features = runtime::features();
+/// println!("{features}");
+/// if let Some(reason) = features.silent_send.why_off() {
+///     println!("every send is acknowledged, because {reason}");
+/// }
+/// # Ok::<_, std::io::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Features {
+    /// Completions are worked out inside our own call only (`DEFER_TASKRUN`, since 6.1).
+    pub deferred_task_work: Feature,
+    /// The ring's descriptor is registered with its thread (since 5.18).
+    pub ring_fd: Feature,
+    /// The kernel draws receive buffers from a shared ring (since 5.19).
+    pub buffer_ring: Feature,
+    /// One accept operation yields many connections (since 5.19).
+    pub multishot_accept: Feature,
+    /// One receive operation yields many chunks (since 6.0).
+    pub multishot_recv: Feature,
+    /// An operation that succeeds can be silent (`CQE_SKIP`, since 5.17).
+    pub skip_success: Feature,
+    /// A send that went out whole costs no completion, and one that did not says so at once.
+    pub silent_send: Feature,
+}
+
+/// One kernel feature: in use, or not and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Feature(Result<(), String>);
+
+impl Feature {
+    fn off(reason: impl fmt::Display) -> Self {
+        Self(Err(reason.to_string()))
+    }
+
+    fn tested(result: io::Result<()>) -> Self {
+        Self(result.map_err(|error| format!("its self-test failed: {error}")))
+    }
+
+    /// Whether it is in use.
+    pub fn is_on(&self) -> bool {
+        self.0.is_ok()
+    }
+
+    /// Why it is not in use.
+    pub fn why_off(&self) -> Option<&str> {
+        self.0.as_ref().err().map(String::as_str)
+    }
+}
+
+impl Features {
+    /// Every feature with its name, as `RINGSHOT_DISABLE` takes it.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &Feature)> {
+        [
+            ("defer_taskrun", &self.deferred_task_work),
+            ("ring_fd", &self.ring_fd),
+            ("buffer_ring", &self.buffer_ring),
+            ("multishot_accept", &self.multishot_accept),
+            ("multishot_recv", &self.multishot_recv),
+            ("skip_success", &self.skip_success),
+            ("silent_send", &self.silent_send),
+        ]
+        .into_iter()
+    }
+}
+
+impl fmt::Display for Features {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |on: bool| -> Vec<&str> {
+            (self.iter().filter(|(_, feature)| feature.is_on() == on))
+                .map(|(name, _)| name)
+                .collect()
+        };
+        write!(f, "io_uring with {}", list(true).join(", "))?;
+        let off = list(false);
+        if !off.is_empty() {
+            write!(f, "; without {}", off.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+/// The features that `RINGSHOT_DISABLE` names; for tests, and for operators who must do without one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Disabled(Vec<String>);
+
+impl Disabled {
+    /// The variable's value: names separated by commas.
+    fn parse(value: &str) -> Result<Self, BuildError> {
+        let names = value
+            .split(',')
+            .map(str::trim)
+            .filter(|name| !name.is_empty());
+        let names: Vec<String> = names.map(str::to_owned).collect();
+        match names.iter().find(|name| !NAMES.contains(&name.as_str())) {
+            None => Ok(Self(names)),
+            Some(unknown) => Err(BuildError::new(
+                Cause::Configuration(format!(
+                    "{VARIABLE} names `{unknown}`; it knows {}",
+                    NAMES.join(", ")
+                )),
+                io::ErrorKind::InvalidInput.into(),
+            )),
+        }
+    }
+
+    fn from_environment() -> Result<Self, BuildError> {
+        Self::parse(&std::env::var(VARIABLE).unwrap_or_default())
+    }
+
+    pub(crate) fn contains(&self, name: &str) -> bool {
+        self.0.iter().any(|disabled| disabled == name)
+    }
+}
+
+/// What every reactor of this process builds on.
+#[derive(Debug)]
+pub(crate) struct Findings {
+    pub(crate) features: Features,
+    pub(crate) disabled: Disabled,
+}
+
+/// Runs the self-tests at the first call, and remembers what they found.
+///
+/// # Errors
+///
+/// If io_uring cannot be used at all. That is not remembered: limits may be raised.
+pub(crate) fn findings() -> Result<&'static Findings, BuildError> {
+    static FINDINGS: OnceLock<Findings> = OnceLock::new();
+    if let Some(findings) = FINDINGS.get() {
+        return Ok(findings);
+    }
+    let disabled = Disabled::from_environment()?;
+    let features = probe(&disabled).map_err(BuildError::from_ring)?;
+    Ok(FINDINGS.get_or_init(|| Findings { features, disabled }))
+}
+
+fn probe(disabled: &Disabled) -> io::Result<Features> {
+    let mut trial = Trial {
+        ring: Uring::new(SIZES, disabled)?,
+        arrived: VecDeque::new(),
+    };
+    // Some sandboxes allow the setup and refuse the enter.
+    trial.push(&opcode::Nop::new().build())?;
+    trial.next()?;
+    let test = |name: &str, test: &mut dyn FnMut() -> io::Result<()>| {
+        if disabled.contains(name) {
+            Feature::off(format_args!("{VARIABLE} names it"))
+        } else {
+            Feature::tested(test())
+        }
+    };
+    let deferred_task_work = test("defer_taskrun", &mut || {
+        supported(trial.ring.task_work() == TaskWork::Deferred)
+    });
+    let ring_fd = test("ring_fd", &mut || supported(trial.ring.is_registered()));
+    let pool = Pool::new(2, 64)?;
+    let buffer_ring = test("buffer_ring", &mut || trial.ring.register_buffers(2));
+    let multishot_recv = test("multishot_recv", &mut || {
+        supported(buffer_ring.is_on())?;
+        multishot_recv(&mut trial, &pool)
+    });
+    let multishot_accept = test("multishot_accept", &mut || multishot_accept(&mut trial));
+    let skip_success = test("skip_success", &mut || {
+        supported(trial.ring.ring().params().is_feature_skip_cqe_on_success())
+    });
+    let silent_send = test("silent_send", &mut || {
+        supported(skip_success.is_on())?;
+        let (tx, rx) = UnixStream::pair()?;
+        silent_send(&mut trial, &tx.into(), rx.into())?;
+        let (tx, rx) = tcp_pair()?;
+        silent_send(&mut trial, &tx.into(), rx.into())
+    });
+    Ok(Features {
+        deferred_task_work,
+        ring_fd,
+        buffer_ring,
+        multishot_accept,
+        multishot_recv,
+        skip_success,
+        silent_send,
+    })
+}
+
+/// One armed receive must yield several chunks, end with ENOBUFS when the buffers are used up, and lose nothing.
+fn multishot_recv(trial: &mut Trial, pool: &Rc<Pool>) -> io::Result<()> {
+    let (mut tx, rx) = UnixStream::pair()?;
+    let arm = recv::multishot_form(rx.as_raw_fd());
+    trial.provide(pool);
+    trial.push(&arm)?;
+    let mut held = Vec::new();
+    for chunk in [b"one", b"two"] {
+        tx.write_all(chunk)?;
+        let cqe = trial.next()?;
+        let lease = chunk_of(&cqe, pool).ok_or_else(|| wrong("a chunk came without a buffer"))?;
+        expect(&lease[..] == chunk, "a chunk came with other bytes")?;
+        expect(cqueue::more(cqe.flags), "the receive ended after one chunk")?;
+        held.push(lease);
+    }
+    tx.write_all(b"six")?;
+    let cqe = trial.next()?;
+    expect(
+        cqe.result == -libc::ENOBUFS && !cqueue::more(cqe.flags),
+        "the receive did not end when the buffers were used up",
+    )?;
+    held.clear();
+    trial.provide(pool);
+    trial.push(&arm)?;
+    let lease = chunk_of(&trial.next()?, pool);
+    expect(
+        lease.is_some_and(|lease| &lease[..] == b"six"),
+        "bytes were lost when the buffers were used up",
+    )?;
+    drop(tx);
+    let end = trial.next()?;
+    expect(end.result == 0, "the end of the stream was not seen")
+}
+
+/// One armed accept must yield several connections.
+fn multishot_accept(trial: &mut Trial) -> io::Result<()> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let address = listener.local_addr()?;
+    trial.push(&accept::multishot_form(listener.as_raw_fd()))?;
+    for _ in 0..2 {
+        let _client = TcpStream::connect(address)?;
+        let cqe = trial.next()?;
+        drop(accept::accepted(cqe.result)?);
+        expect(
+            cqueue::more(cqe.flags),
+            "the accept ended after one connection",
+        )?;
+    }
+    // It would outlive the listener otherwise. Two completions: the cancel's and the accept's.
+    trial.push(&opcode::AsyncCancel::new(0).build().user_data(1))?;
+    trial.next()?;
+    trial.next().map(drop)
+}
+
+/// A silent send that goes out whole must leave no completion. One that does not must say how much went out,
+/// before the enter that submitted it returns: if it were silent too, bytes would be lost.
+fn silent_send(trial: &mut Trial, tx: &OwnedFd, rx: OwnedFd) -> io::Result<()> {
+    let socket = socket2::SockRef::from(tx);
+    socket.set_send_buffer_size(4096)?;
+
+    trial.push(&send::silent_form(tx.as_raw_fd(), &[1; 100]))?;
+    trial.push(&opcode::Nop::new().build().user_data(1))?;
+    let cqe = trial.next()?;
+    expect(cqe.user_data == 1, "a whole send left a completion")?;
+
+    static LARGE: [u8; 1 << 20] = [2; 1 << 20];
+    trial.push(&send::silent_form(tx.as_raw_fd(), &LARGE))?;
+    let cqe = trial.next()?;
+    let sent = usize::try_from(cqe.result).unwrap_or(0);
+    expect(
+        0 < sent && sent < LARGE.len(),
+        "a send larger than the socket's buffer did not end short",
+    )?;
+    socket.shutdown(std::net::Shutdown::Write)?;
+    let mut received = Vec::new();
+    std::fs::File::from(rx).read_to_end(&mut received)?;
+    expect(
+        received.len() == 100 + sent,
+        "a short send did not say how much it sent",
+    )
+}
+
+/// A throw-away ring, whose completions are looked at one by one.
+struct Trial {
+    ring: Uring,
+    arrived: VecDeque<Cqe>,
+}
+
+impl Trial {
+    fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
+        self.ring
+            .push(entry)
+            .map_err(|_| wrong("the ring was full"))
+    }
+
+    fn provide(&mut self, pool: &Pool) {
+        pool.provide(|id, address, len| self.ring.provide(id, address, len));
+        self.ring.publish();
+    }
+
+    /// The next completion. A kernel that lacks a feature may never give one, so the wait is bounded.
+    fn next(&mut self) -> io::Result<Cqe> {
+        if self.arrived.is_empty() {
+            let mut arrived = Vec::new();
+            (self.ring).turn(Park::Sleep(Some(PATIENCE)), &mut arrived)?;
+            self.arrived.extend(arrived);
+        }
+        (self.arrived.pop_front()).ok_or_else(|| wrong("no completion came"))
+    }
+}
+
+fn chunk_of(cqe: &Cqe, pool: &Rc<Pool>) -> Option<Lease> {
+    let len = usize::try_from(cqe.result).ok()?;
+    pool.filled(cqueue::buffer_select(cqe.flags)?, len)
+}
+
+fn tcp_pair() -> io::Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let connected = TcpStream::connect(listener.local_addr()?)?;
+    Ok((connected, listener.accept()?.0))
+}
+
+fn supported(supported: bool) -> io::Result<()> {
+    expect(supported, "the kernel does not support it")
+}
+
+fn expect(held: bool, otherwise: &'static str) -> io::Result<()> {
+    if held { Ok(()) } else { Err(wrong(otherwise)) }
+}
+
+fn wrong(what: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, what)
+}
+
+const SIZES: Sizes = Sizes {
+    submissions: 8,
+    completions: 16,
+};
+
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The variable that turns features off.
+const VARIABLE: &str = "RINGSHOT_DISABLE";
+
+const NAMES: [&str; 8] = [
+    "defer_taskrun",
+    "coop_taskrun",
+    "ring_fd",
+    "buffer_ring",
+    "multishot_accept",
+    "multishot_recv",
+    "skip_success",
+    "silent_send",
+];

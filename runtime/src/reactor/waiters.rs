@@ -1,0 +1,40 @@
+//! Who waits for an op's owner: usually one task, sometimes several.
+
+use std::task::Waker;
+
+/// A set of wakers. One costs no allocation; a task that registers again does not grow the set.
+#[derive(Debug, Default)]
+pub(crate) struct Waiters {
+    first: Option<Waker>,
+    others: Vec<Waker>,
+}
+
+impl Waiters {
+    pub(crate) fn register(&mut self, waker: &Waker) {
+        match &self.first {
+            None => self.first = Some(waker.clone()),
+            Some(first) if first.will_wake(waker) => {}
+            Some(_) if self.others.iter().any(|other| other.will_wake(waker)) => {}
+            Some(_) => self.others.push(waker.clone()),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    /// Empties the set. Wake it after every borrow is given up: a waker may run any code.
+    #[must_use]
+    pub(crate) fn take(&mut self) -> Self {
+        std::mem::take(self)
+    }
+
+    pub(crate) fn wake(self) {
+        if let Some(first) = self.first {
+            first.wake();
+        }
+        for other in self.others {
+            other.wake();
+        }
+    }
+}

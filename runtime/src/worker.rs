@@ -1,0 +1,147 @@
+//! The worker: one thread's executor, reactor and timers, and the turn that joins them.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use crate::context;
+use crate::executor::{Executor, Remote};
+use crate::metrics::Metrics;
+use crate::reactor::{Park, Reactor};
+use crate::time::{self, Timers};
+
+pub(crate) struct Worker {
+    pub(crate) executor: Rc<Executor>,
+    pub(crate) reactor: Rc<Reactor>,
+    pub(crate) timers: Rc<Timers>,
+    remote: Arc<Remote>,
+}
+
+impl Worker {
+    pub(crate) fn new(reactor: Rc<Reactor>, remote: Arc<Remote>) -> Rc<Self> {
+        Rc::new(Self {
+            executor: Executor::new(Arc::clone(&remote)),
+            reactor,
+            timers: Rc::new(Timers::new()),
+            remote,
+        })
+    }
+
+    /// Runs turns until `future` is ready.
+    pub(crate) fn block_on<F: Future>(&self, mut future: Pin<&mut F>) -> F::Output {
+        let main = Arc::new(MainWaker {
+            woken: AtomicBool::new(true),
+            remote: Arc::clone(&self.remote),
+        });
+        let waker = Waker::from(Arc::clone(&main));
+        let mut cx = Context::from_waker(&waker);
+        loop {
+            if main.woken.swap(false, Ordering::AcqRel) {
+                self.reactor.refill_budget();
+                if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+                    return output;
+                }
+            }
+            self.executor.run(|| self.reactor.refill_budget());
+            self.turn(|| main.woken.load(Ordering::Acquire));
+        }
+    }
+
+    /// Drops all tasks, then ends the reactor, as far as it is not ended yet.
+    pub(crate) fn shut_down(&self) {
+        self.executor.close();
+        self.reactor.shut_down();
+    }
+
+    /// One turn of I/O and timers. It sleeps only if there is nothing else to do.
+    fn turn(&self, main_is_woken: impl Fn() -> bool) {
+        let has_work = || self.executor.has_ready() || self.remote.is_pending() || main_is_woken();
+        if has_work() {
+            self.reactor.turn(Park::Poll);
+        } else {
+            self.sleep(has_work);
+        }
+        self.executor.take_inbox();
+        self.timers.fire_expired();
+    }
+
+    fn sleep(&self, has_work: impl Fn() -> bool) {
+        // From here on a wake from another thread rings the bell; one that came just before is seen below.
+        self.remote.prepare_sleep();
+        let timers = self.timers.park_timeout();
+        let park = match timers {
+            _ if has_work() => Park::Poll,
+            time::Park::Advance | time::Park::For(Duration::ZERO) => Park::Poll,
+            time::Park::For(limit) => Park::Sleep(self.bounded_by_alarms(Some(limit))),
+            time::Park::Forever => Park::Sleep(self.bounded_by_alarms(None)),
+        };
+        self.reactor.turn(park);
+        self.remote.wake_up();
+        if timers == time::Park::Advance && !has_work() {
+            self.timers.advance_to_next();
+        }
+    }
+
+    /// The sleep's one deadline: that of the timers, or of the reactor's own alarms.
+    fn bounded_by_alarms(&self, limit: Option<Duration>) -> Option<Duration> {
+        let alarm =
+            (self.reactor.deadline()).map(|at| at.saturating_duration_since(Instant::now()));
+        match (limit, alarm) {
+            (Some(limit), Some(alarm)) => Some(limit.min(alarm)),
+            (limit, alarm) => limit.or(alarm),
+        }
+    }
+
+    pub(crate) fn metrics(&self) -> Metrics {
+        let counters = &self.reactor.counters;
+        let driver = self.reactor.driver_counters();
+        let pool = self.reactor.pool();
+        Metrics {
+            enters: driver.enters,
+            submissions: counters.submissions.get(),
+            completions: counters.completions.get(),
+            polls: self.executor.polls(),
+            rearms: counters.rearms.get(),
+            starvations: counters.starvations.get(),
+            pauses: counters.pauses.get(),
+            silent_sends: counters.silent_sends.get(),
+            short_sends: counters.short_sends.get(),
+            armed_sends: counters.armed_sends.get(),
+            overflows: driver.overflows,
+            refusals: counters.refusals.get(),
+            unknown_completions: counters.unknown.get(),
+            remote_wakes: self.remote.rings(),
+            tasks: self.executor.tasks(),
+            ops: self.reactor.ops(),
+            buffers: pool.born(),
+            buffers_free: pool.free(),
+        }
+    }
+}
+
+/// Wakes the future that `block_on` was given.
+struct MainWaker {
+    woken: AtomicBool,
+    remote: Arc<Remote>,
+}
+
+impl Wake for MainWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if self.woken.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        // On the worker's own thread the loop looks at the flag before it sleeps.
+        let local = context::try_with(|worker| worker.executor.owns(&self.remote));
+        if local != Some(true) {
+            self.remote.notify();
+        }
+    }
+}
