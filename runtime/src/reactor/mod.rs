@@ -53,6 +53,8 @@ pub(crate) struct Limits {
 pub(crate) struct Reactor {
     /// `None` once the reactor is shut down.
     driver: RefCell<Option<Driver>>,
+    /// Set when the shutdown begins: no op is started any more.
+    closed: Cell<bool>,
     slots: RefCell<Slots>,
     /// Entries that found the submission queue full; they keep their order.
     backlog: RefCell<VecDeque<Queued>>,
@@ -110,6 +112,7 @@ impl Reactor {
         let completions = uring.ring().params().cq_entries() as usize;
         let reactor = Rc::new(Self {
             driver: RefCell::new(Some(Driver::Uring(uring))),
+            closed: Cell::new(false),
             slots: RefCell::default(),
             backlog: RefCell::default(),
             silent: RefCell::default(),
@@ -133,7 +136,7 @@ impl Reactor {
 
     // ---- submitting ----
 
-    /// Starts an op. `None` if the reactor is shut down: there will be no completion.
+    /// Starts an op. `None` if the reactor is closed: there will be no completion.
     pub(crate) fn submit(&self, op: Rc<dyn Op>, via: Via) -> Option<Key> {
         self.start(op, via, false)
     }
@@ -145,7 +148,7 @@ impl Reactor {
     }
 
     fn start(&self, op: Rc<dyn Op>, via: Via, silent: bool) -> Option<Key> {
-        if self.is_shut_down() {
+        if self.is_closed() {
             return None;
         }
         let entry = match via {
@@ -173,7 +176,7 @@ impl Reactor {
 
     /// Closes a descriptor that no op uses: with the next enter, or at once where that cannot be.
     fn close(&self, fd: OwnedFd) {
-        let has_room = self.backlog.borrow().is_empty() && !self.is_shut_down();
+        let has_room = self.backlog.borrow().is_empty() && self.driver.borrow().is_some();
         if !has_room {
             return drop(fd);
         }
@@ -303,6 +306,13 @@ impl Reactor {
         for inbox in inboxes {
             inbox.copy_out();
         }
+    }
+
+    fn has_unsubmitted(&self) -> bool {
+        let queued = (self.driver.borrow())
+            .as_ref()
+            .is_some_and(|driver| driver.pushed() != driver.consumed());
+        queued || !self.backlog.borrow().is_empty() || !self.dirty.borrow().is_empty()
     }
 
     fn must_not_sleep(&self) -> bool {
@@ -490,27 +500,32 @@ impl Reactor {
 
     // ---- the end ----
 
-    fn is_shut_down(&self) -> bool {
-        self.driver.borrow().is_none()
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.get()
     }
 
     /// Hands everything written so far to the kernel, and waits for the outboxes whose owners are gone. Each is
     /// bounded by its linger.
     pub(crate) fn drain(&self) {
         self.turn(Park::Poll);
-        while self.draining.get() > 0 || !self.dirty.borrow().is_empty() {
+        while self.draining.get() > 0 || self.has_unsubmitted() {
             let now = Instant::now();
-            let limit = (self.deadline()).map(|at| at.saturating_duration_since(now));
-            self.turn(Park::Sleep(limit));
+            let park = match self.deadline() {
+                _ if self.draining.get() == 0 => Park::Poll,
+                deadline => Park::Sleep(deadline.map(|at| at.saturating_duration_since(now))),
+            };
+            self.turn(park);
         }
     }
 
-    /// Cancels what is in flight, waits for its end, and gives the ring back. No op is started any more.
+    /// Cancels what is in flight, waits for its end, and gives the ring back. No op is started any more; those
+    /// whose owners are still there are told.
     ///
     /// If the kernel does not finish within [`SHUTDOWN_PATIENCE`], the memory that it may still write to is leaked.
     pub(crate) fn shut_down(&self) {
         self.drain();
-        let keys = self.slots.borrow_mut().release_all();
+        self.closed.set(true);
+        let keys = self.slots.borrow().keys();
         for key in keys {
             self.cancel(key);
         }

@@ -67,7 +67,12 @@ impl AcceptOp {
         if resume {
             self.arm();
         }
-        taken
+        match taken {
+            None if self.reactor().is_closed() => {
+                Some(Err(io::Error::from_raw_os_error(libc::ECANCELED)))
+            }
+            taken => taken,
+        }
     }
 
     pub(crate) fn poll_accept(self: &Rc<Self>, cx: &mut Context<'_>) -> Poll<io::Result<OwnedFd>> {
@@ -75,14 +80,12 @@ impl AcceptOp {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        // Registered first: arming may find out at once that the runtime is gone.
-        if let Some(taken) = self.accept() {
-            return Poll::Ready(taken);
-        }
-        self.register(cx.waker());
-        match self.state.borrow_mut().take() {
+        match self.accept() {
             Some(taken) => Poll::Ready(taken),
-            None => Poll::Pending,
+            None => {
+                self.register(cx.waker());
+                Poll::Pending
+            }
         }
     }
 

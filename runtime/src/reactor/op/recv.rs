@@ -167,7 +167,7 @@ impl RecvOp {
 
     /// Why no more will come: the end of the stream, or an error, which is told once.
     pub(crate) fn take_end(&self) -> io::Result<()> {
-        match mem::replace(&mut self.state.borrow_mut().end, Some(End::Eof)) {
+        match self.state.borrow_mut().end.replace(End::Eof) {
             Some(End::Error(errno)) => Err(io::Error::from_raw_os_error(errno)),
             Some(End::Eof) | None => Ok(()),
         }
@@ -245,6 +245,9 @@ impl RecvOp {
 
     /// Somebody wants bytes and there are none.
     fn want(self: &Rc<Self>) {
+        if self.reactor().is_closed() {
+            return self.fail(libc::ECANCELED);
+        }
         let phase = self.state.borrow().phase;
         match phase {
             Phase::InFlight(_) | Phase::Stopping(_) => {}
@@ -265,12 +268,20 @@ impl RecvOp {
             Form::Readiness => Via::Readiness,
             Form::Multishot | Form::Single | Form::Heap => Via::Ring,
         };
-        let key = self.reactor().submit(Rc::clone(self) as Rc<dyn Op>, via);
-        let mut state = self.state.borrow_mut();
-        match key {
-            Some(key) => state.phase = Phase::InFlight(key),
-            None => state.end = Some(End::Error(libc::ECANCELED)),
+        match self.reactor().submit(Rc::clone(self) as Rc<dyn Op>, via) {
+            Some(key) => self.state.borrow_mut().phase = Phase::InFlight(key),
+            None => self.fail(libc::ECANCELED),
         }
+    }
+
+    /// Nothing will come any more.
+    fn fail(&self, errno: i32) {
+        let mut state = self.state.borrow_mut();
+        state.phase = Phase::Idle;
+        state.end.get_or_insert(End::Error(errno));
+        let waiters = state.waiters.take();
+        drop(state);
+        waiters.wake();
     }
 
     fn choose_form(&self) -> Form {

@@ -207,6 +207,9 @@ impl SendOp {
         if state.ending != Ending::Open {
             return Some(Err(io::Error::from_raw_os_error(libc::EPIPE)));
         }
+        if self.reactor().is_closed() {
+            return Some(Err(io::Error::from_raw_os_error(libc::ECANCELED)));
+        }
         (state.queued < self.high_water()).then_some(Ok(()))
     }
 
@@ -243,8 +246,13 @@ impl SendOp {
             return;
         }
         let mut state = self.state.borrow_mut();
-        state.queued += buf.len();
-        state.queue.push_back(Chunk::Owned(buf));
+        if buf.len() <= SMALL {
+            // Cheaper than a slice of its own, and a lease goes back to the pool right now.
+            state.append(buf.as_ref(), &self.reactor().spares);
+        } else {
+            state.queued += buf.len();
+            state.queue.push_back(Chunk::Owned(buf));
+        }
         drop(state);
         self.mark_dirty();
     }
@@ -302,12 +310,17 @@ impl SendOp {
         }
         let left = state.queued > 0 && state.error.is_none();
         state.owner = if left { Owner::Draining } else { Owner::Gone };
+        let armed = (state.flight.as_ref()).is_some_and(|flight| flight.kind == Kind::Armed);
+        let stuck = left && (armed || state.blocked);
         drop(state);
         drop(waiters);
         if left {
             // The end of a silent send would be seen only when something else ends the worker's sleep.
             self.await_silent();
             self.reactor().drain_started();
+            if stuck {
+                self.linger();
+            }
         } else if shutdown {
             // The error of a peer that is gone already has nobody to be told to.
             let _ = self.end();
@@ -408,6 +421,13 @@ impl SendOp {
         } else {
             self.mark_dirty();
         }
+    }
+
+    /// The owner is gone and the peer takes nothing: that is borne with for a while.
+    fn linger(self: &Rc<Self>) {
+        let this: Rc<dyn Alarm> = Rc::clone(self) as _;
+        let reactor = self.reactor();
+        reactor.set_alarm(reactor.limits.linger, Rc::downgrade(&this));
     }
 
     /// The queue is empty.
@@ -592,8 +612,7 @@ unsafe impl Op for SendOp {
             errno => self.give_up(errno),
         }
         if stuck {
-            let this: Rc<dyn Alarm> = Rc::clone(&self) as _;
-            reactor.set_alarm(reactor.limits.linger, Rc::downgrade(&this));
+            self.linger();
         }
         self.wake();
     }
@@ -706,6 +725,10 @@ impl Gather {
 #[derive(Default)]
 pub(crate) struct Spares {
     buffers: RefCell<Vec<Vec<u8>>>,
+    #[expect(
+        clippy::vec_box,
+        reason = "a gather points into itself, so it never moves"
+    )]
     gathers: RefCell<Vec<Box<Gather>>>,
 }
 
@@ -738,6 +761,9 @@ impl Spares {
 
 /// The size of a chunk of small writes.
 const CHUNK: usize = 16 * 1024;
+
+/// An owned buffer that is copied all the same.
+const SMALL: usize = 1024;
 
 /// Chunks that one send takes; the kernel's own bound is 1,024.
 const MAX_GATHER: usize = 64;

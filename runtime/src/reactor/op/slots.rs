@@ -49,7 +49,7 @@ enum State {
 enum Event {
     /// A completion arrived; `last` if no other follows.
     Completed { last: bool },
-    /// Its owner was dropped, or the runtime shuts down.
+    /// Its owner was dropped.
     Released,
 }
 
@@ -183,20 +183,16 @@ impl Slots {
         effect == Effect::Cancel
     }
 
-    /// Releases every op, and lists those that must be cancelled.
-    pub(crate) fn release_all(&mut self) -> Vec<Key> {
-        let keys: Vec<Key> = (self.slab.iter())
+    /// Everything in flight.
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        (self.slab.iter())
             .filter_map(|(index, slot)| {
                 Some(Key {
                     index: u32::try_from(index).ok()?,
                     generation: slot.generation,
                 })
             })
-            .collect();
-        for key in &keys {
-            self.release(*key);
-        }
-        keys
+            .collect()
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -82,10 +82,10 @@ unsafe impl Op for WakeOp {
 
     fn complete(self: Rc<Self>, done: Completion) {
         // The wake has done its work by ending the sleep. An error here would mean that the descriptor is gone.
-        if done.result >= 0 || done.result == -libc::EINTR {
-            self.arm();
-        } else {
-            tracing::error!(errno = -done.result, "the worker can no longer be woken");
+        match -done.result {
+            ..=0 | libc::EINTR => self.arm(),
+            libc::ECANCELED => {}
+            errno => tracing::error!(errno, "the worker can no longer be woken"),
         }
     }
 }
