@@ -6,7 +6,7 @@ use std::io;
 use std::pin::pin;
 use std::rc::Rc;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use crate::context;
@@ -15,7 +15,7 @@ use crate::executor::Remote;
 use crate::reactor::driver::uring::Sizes;
 use crate::reactor::op::wake::Bell;
 use crate::reactor::pool::MAX_BUFFER_SIZE;
-use crate::reactor::{Limits, Reactor, probe};
+use crate::reactor::{Limits, Reactor};
 use crate::worker::Worker;
 
 /// The kernel interface that a runtime uses.
@@ -27,18 +27,31 @@ pub enum Backend {
     Auto,
     /// io_uring, or an error that says why not.
     Uring,
+    /// epoll. Slower, and there where io_uring is refused or not wanted.
+    Epoll,
+}
+
+impl Backend {
+    /// What the operator says, which counts more than what the program says.
+    fn or_environment(self) -> Result<Self, BuildError> {
+        match std::env::var(BACKEND_VARIABLE) {
+            Ok(name) if !name.is_empty() => name.parse(),
+            _ => Ok(self),
+        }
+    }
 }
 
 impl FromStr for Backend {
     type Err = BuildError;
 
-    /// `auto` or `uring`.
+    /// `auto`, `uring` or `epoll`.
     fn from_str(name: &str) -> Result<Self, BuildError> {
         match name {
             "auto" => Ok(Self::Auto),
             "uring" => Ok(Self::Uring),
+            "epoll" => Ok(Self::Epoll),
             _ => Err(invalid(format!(
-                "there is no backend `{name}`: use `auto` or `uring`"
+                "there is no backend `{name}`: use `auto`, `uring` or `epoll`"
             ))),
         }
     }
@@ -93,6 +106,8 @@ impl Builder {
     }
 
     /// The kernel interface. Default: [`Backend::Auto`].
+    ///
+    /// The environment variable `RINGSHOT_BACKEND` (`auto`, `uring` or `epoll`) counts more than this option.
     pub fn backend(mut self, backend: Backend) -> Self {
         self.backend = backend;
         self
@@ -158,20 +173,38 @@ impl Builder {
 
     /// Makes a runtime for this thread.
     ///
-    /// The first one of a process tries what the kernel can do, which takes about a millisecond.
+    /// The first one of a process tries what the kernel can do, which takes about a millisecond. Where io_uring
+    /// cannot be used, [`Backend::Auto`] falls back to epoll and logs why, once, as a warning.
     ///
     /// # Errors
     ///
-    /// When the kernel gives no ring, or an option cannot be met. The error says why, and what would help.
+    /// When descriptors have run out, an option cannot be met, or [`Backend::Uring`] cannot be had. The error says
+    /// why, and what would help.
     pub fn build(&self) -> Result<Runtime, BuildError> {
         self.check()?;
-        let findings = probe::findings()?;
         let bell = Bell::new().map_err(|error| BuildError::new(Cause::Descriptors, error))?;
-        let reactor = Reactor::new(findings, self.limits.clone(), Arc::clone(&bell))?;
+        let reactor = self.reactor(&bell)?;
         let remote = Arc::new(Remote::new(move || bell.ring()));
         Ok(Runtime {
             worker: Worker::new(reactor, remote),
         })
+    }
+
+    fn reactor(&self, bell: &Arc<Bell>) -> Result<Rc<Reactor>, BuildError> {
+        let on_uring = || Reactor::on_uring(self.limits.clone(), Arc::clone(bell));
+        let on_epoll = |why: &str| Reactor::on_epoll(self.limits.clone(), Arc::clone(bell), why);
+        match self.backend.or_environment()? {
+            Backend::Uring => on_uring(),
+            Backend::Epoll => on_epoll("it was asked for"),
+            Backend::Auto => match on_uring() {
+                Err(error) if error.is_refusal() => {
+                    static ONCE: Once = Once::new();
+                    ONCE.call_once(|| tracing::warn!(%error, "falling back to epoll"));
+                    on_epoll(&error.to_string())
+                }
+                made => made,
+            },
+        }
     }
 
     fn check(&self) -> Result<(), BuildError> {
@@ -268,6 +301,8 @@ fn invalid(what: String) -> BuildError {
         io::ErrorKind::InvalidInput.into(),
     )
 }
+
+const BACKEND_VARIABLE: &str = "RINGSHOT_BACKEND";
 
 /// The kernel's bound for a ring of buffers.
 const MAX_BUFFERS: u16 = 1 << 15;

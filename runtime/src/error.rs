@@ -47,6 +47,11 @@ impl BuildError {
         };
         Self::new(cause, source)
     }
+
+    /// Whether io_uring cannot be used here at all, so that another backend is the answer.
+    pub(crate) fn is_refusal(&self) -> bool {
+        !matches!(self.cause, Cause::Descriptors | Cause::Configuration(_))
+    }
 }
 
 impl fmt::Display for BuildError {

@@ -35,19 +35,23 @@ pub fn spawn<F: Future + 'static>(future: F) -> JoinHandle<F::Output> {
     context::worker().executor.spawn(future)
 }
 
-/// What the self-tests have found at the start of this process's first runtime.
+/// What the current worker makes use of; outside a runtime, what the self-tests of this process have found.
 ///
 /// # Panics
 ///
-/// Before any runtime was built.
+/// Outside a runtime, if io_uring cannot be used and no runtime was built yet.
 ///
 /// # Examples
 ///
 /// See [`Features`].
 #[track_caller]
 pub fn features() -> &'static Features {
-    match probe::findings() {
-        Ok(findings) => &findings.features,
-        Err(error) => panic!("no runtime was built yet, and none can be: {error}"),
+    if let Some(features) = context::try_with(|worker| worker.reactor.features()) {
+        return features;
+    }
+    match (probe::findings(), probe::fallen_back()) {
+        (Ok(findings), _) => &findings.features,
+        (Err(_), Some(features)) => features,
+        (Err(error), None) => panic!("there are no features before a runtime is built: {error}"),
     }
 }

@@ -14,20 +14,21 @@ mod waiters;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{OwnedFd, RawFd};
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use io_uring::{cqueue, opcode, squeue, types};
+use io_uring::cqueue;
 use slab::Slab;
 
 pub(crate) use self::alarms::Alarm;
 use self::alarms::Alarms;
 pub(crate) use self::counters::Counters;
 pub(crate) use self::driver::Park;
+use self::driver::epoll::Epoll;
 use self::driver::uring::{Sizes, Uring};
-use self::driver::{Cqe, Driver};
-use self::op::close;
+use self::driver::{Cqe, Driver, Request, UNNAMED, Wait};
 use self::op::recv::RecvOp;
 use self::op::send::{SendOp, Spares};
 use self::op::wake::{Bell, WakeOp};
@@ -56,7 +57,7 @@ pub(crate) struct Reactor {
     /// Set when the shutdown begins: no op is started any more.
     closed: Cell<bool>,
     slots: RefCell<Slots>,
-    /// Entries that found the submission queue full; they keep their order.
+    /// Requests that found the submission queue full; they keep their order.
     backlog: RefCell<VecDeque<Queued>>,
     /// Silent ops in flight, in submission order, each with the number of entries pushed up to it.
     silent: RefCell<VecDeque<(u32, Key)>>,
@@ -81,24 +82,17 @@ pub(crate) struct Reactor {
     arrived: RefCell<Vec<Cqe>>,
 }
 
-/// An entry on its way, and the silent op that it starts, if it does.
-type Queued = (squeue::Entry, Option<Key>);
+/// A request on its way, and the silent op that it starts, if it does.
+type Queued = (Request, Option<Key>);
 
 impl Reactor {
-    /// A reactor for the calling thread.
-    pub(crate) fn new(
-        findings: &'static Findings,
-        limits: Limits,
-        bell: std::sync::Arc<Bell>,
-    ) -> Result<Rc<Self>, BuildError> {
-        let features = &findings.features;
-        let mut uring =
-            Uring::new(limits.sizes, &findings.disabled).map_err(BuildError::from_ring)?;
+    /// A reactor for the calling thread, on a ring.
+    pub(crate) fn on_uring(limits: Limits, bell: Arc<Bell>) -> Result<Rc<Self>, BuildError> {
+        let Findings { features, disabled } = probe::findings()?;
+        let mut uring = Uring::new(limits.sizes, disabled).map_err(BuildError::from_ring)?;
         if features.buffer_ring.is_on() {
             (uring.register_buffers(limits.buffers)).map_err(BuildError::from_ring)?;
         }
-        let pool = Pool::new(limits.buffers, limits.buffer_size)
-            .map_err(|error| BuildError::new(Cause::Other("no memory for the buffers"), error))?;
         tracing::info!(
             submissions = uring.ring().params().sq_entries(),
             completions = uring.ring().params().cq_entries(),
@@ -107,11 +101,39 @@ impl Reactor {
             buffers = limits.buffers,
             buffer_size = limits.buffer_size,
             %features,
-            "a worker runs on io_uring"
+            "a worker starts"
         );
-        let completions = uring.ring().params().cq_entries() as usize;
+        Self::new(Driver::Uring(uring), features, limits, bell)
+    }
+
+    /// A reactor for the calling thread, on epoll, because of `reason`.
+    pub(crate) fn on_epoll(
+        limits: Limits,
+        bell: Arc<Bell>,
+        reason: &str,
+    ) -> Result<Rc<Self>, BuildError> {
+        let epoll = Epoll::new().map_err(|error| BuildError::new(Cause::Descriptors, error))?;
+        let features = probe::without_uring(reason);
+        tracing::info!(
+            buffers = limits.buffers,
+            buffer_size = limits.buffer_size,
+            %features,
+            "a worker starts"
+        );
+        Self::new(Driver::Epoll(epoll), features, limits, bell)
+    }
+
+    fn new(
+        driver: Driver,
+        features: &'static Features,
+        limits: Limits,
+        bell: Arc<Bell>,
+    ) -> Result<Rc<Self>, BuildError> {
+        let pool = Pool::new(limits.buffers, limits.buffer_size)
+            .map_err(|error| BuildError::new(Cause::Other("no memory for the buffers"), error))?;
+        let completions = limits.sizes.completions as usize;
         let reactor = Rc::new(Self {
-            driver: RefCell::new(Some(Driver::Uring(uring))),
+            driver: RefCell::new(Some(driver)),
             closed: Cell::new(false),
             slots: RefCell::default(),
             backlog: RefCell::default(),
@@ -152,18 +174,24 @@ impl Reactor {
             return None;
         }
         let entry = match via {
-            Via::Ring => op.ring_form(),
-            Via::Readiness => poll_form(op.interest()),
+            Via::Ring => Ok(op.ring_form()),
+            Via::Readiness => Err(op.interest()),
         };
         let key = self.slots.borrow_mut().insert(op, via)?;
-        self.push(entry.user_data(key.to_user_data()), silent.then_some(key));
+        let request = match entry {
+            Ok(entry) => Request::Entry(entry.user_data(key.to_user_data())),
+            Err(interest) => Request::Readiness(wait(key, interest)),
+        };
+        self.push(request, silent.then_some(key));
         Some(key)
     }
 
     /// Asks the kernel to stop an op whose owner goes on waiting for its end.
     pub(crate) fn cancel(&self, key: Key) {
-        let entry = opcode::AsyncCancel::new(key.to_user_data()).build();
-        self.push(self.skip_success(entry).user_data(UNNAMED), None);
+        let interest = self.slots.borrow_mut().interest(key);
+        if let Some(interest) = interest {
+            self.push(Request::Cancel(wait(key, interest)), None);
+        }
     }
 
     /// The owner of an op lets go of it. What it still yields is given back.
@@ -176,53 +204,39 @@ impl Reactor {
 
     /// Closes a descriptor that no op uses: with the next enter, or at once where that cannot be.
     fn close(&self, fd: OwnedFd) {
-        let has_room = self.backlog.borrow().is_empty() && self.driver.borrow().is_some();
-        if !has_room {
-            return drop(fd);
-        }
-        let raw = fd.as_raw_fd();
-        let entry = self.skip_success(close::ring_form(fd)).user_data(UNNAMED);
-        if !self.try_push(&entry, None) {
-            tracing::debug!(fd = raw, "a close waits for room in the submission queue");
-            self.backlog.borrow_mut().push_back((entry, None));
+        if self.driver.borrow().is_some() {
+            self.push(Request::Close(fd), None);
         }
     }
 
-    fn push(&self, entry: squeue::Entry, silent: Option<Key>) {
-        let queued_before = !self.backlog.borrow().is_empty();
-        if queued_before || !self.try_push(&entry, silent) {
-            self.backlog.borrow_mut().push_back((entry, silent));
+    fn push(&self, request: Request, silent: Option<Key>) {
+        let mut rest = Some(request);
+        if self.backlog.borrow().is_empty() {
+            rest = rest.and_then(|request| self.try_push(request, silent).err());
+        }
+        if let Some(request) = rest {
+            self.backlog.borrow_mut().push_back((request, silent));
         }
     }
 
-    /// Pushes an entry; a full queue is submitted first. Whether it found room.
-    fn try_push(&self, entry: &squeue::Entry, silent: Option<Key>) -> bool {
+    /// Pushes a request; a full queue is submitted first. It is given back if there is no room all the same.
+    fn try_push(&self, request: Request, silent: Option<Key>) -> Result<(), Request> {
         let mut driver = self.driver.borrow_mut();
         let Some(driver) = driver.as_mut() else {
-            return true; // shut down: nothing is in flight, and nothing will be
+            return Ok(()); // shut down: nothing is in flight, and nothing will be
         };
-        if driver.push(entry).is_err() {
+        if let Err(request) = driver.push(request) {
             // Refused (EBUSY, EAGAIN) is no loss: what does not find room waits in the backlog.
             if let Err(error) = driver.submit() {
                 tracing::debug!(%error, "a full submission queue was not taken");
             }
-            if driver.push(entry).is_err() {
-                return false;
-            }
+            driver.push(request)?;
         }
         self.counters.submissions.add(1);
         if let Some(key) = silent {
             self.silent.borrow_mut().push_back((driver.pushed(), key));
         }
-        true
-    }
-
-    fn skip_success(&self, entry: squeue::Entry) -> squeue::Entry {
-        if self.features.skip_success.is_on() {
-            entry.flags(squeue::Flags::SKIP_SUCCESS)
-        } else {
-            entry
-        }
+        Ok(())
     }
 
     // ---- the turn ----
@@ -266,11 +280,11 @@ impl Reactor {
 
     fn flush_backlog(&self) {
         loop {
-            let Some((entry, silent)) = self.backlog.borrow_mut().pop_front() else {
+            let Some((request, silent)) = self.backlog.borrow_mut().pop_front() else {
                 return;
             };
-            if !self.try_push(&entry, silent) {
-                return self.backlog.borrow_mut().push_front((entry, silent));
+            if let Err(request) = self.try_push(request, silent) {
+                return self.backlog.borrow_mut().push_front((request, silent));
             }
         }
     }
@@ -391,8 +405,9 @@ impl Reactor {
                 }
             }
             None => {
-                let entry = poll_form(op.interest()).user_data(key.to_user_data());
-                self.push(entry, None);
+                let (fd, interest) = op.interest();
+                self.clear_ready(fd, interest);
+                self.push(Request::Readiness(wait(key, (fd, interest))), None);
             }
         }
     }
@@ -430,6 +445,29 @@ impl Reactor {
     }
 
     // ---- what ops ask for ----
+
+    /// How this reactor asks for operations that have no ring form of their own choice.
+    pub(crate) fn via(&self) -> Via {
+        if self.features.fast_poll.is_on() {
+            Via::Ring
+        } else {
+            Via::Readiness
+        }
+    }
+
+    /// Somebody has just tried and found that the descriptor is not ready.
+    pub(crate) fn clear_ready(&self, fd: RawFd, interest: Interest) {
+        if let Some(driver) = self.driver.borrow_mut().as_mut() {
+            driver.clear_ready(fd, interest);
+        }
+    }
+
+    /// A descriptor that was used here leaves, and stays open.
+    pub(crate) fn forget(&self, fd: RawFd) {
+        if let Some(driver) = self.driver.borrow_mut().as_mut() {
+            driver.forget(fd);
+        }
+    }
 
     pub(crate) fn features(&self) -> &'static Features {
         self.features
@@ -551,13 +589,12 @@ impl Reactor {
     }
 }
 
-/// The ring form of waiting for readiness, for ops that are attempted without the ring.
-fn poll_form((fd, interest): (i32, Interest)) -> squeue::Entry {
-    let events = match interest {
-        Interest::Readable => libc::POLLIN | libc::POLLRDHUP,
-        Interest::Writable => libc::POLLOUT,
-    };
-    opcode::PollAdd::new(types::Fd(fd), events as u32).build()
+fn wait(key: Key, (fd, interest): (RawFd, Interest)) -> Wait {
+    Wait {
+        user_data: key.to_user_data(),
+        fd,
+        interest,
+    }
 }
 
 /// A cancel or a close has completed. That a cancel came too late (ENOENT, EALREADY) is normal.
@@ -571,9 +608,6 @@ fn note_unnamed(result: i32) {
         }
     }
 }
-
-/// The `user_data` of cancels and closes, which no slot waits for.
-const UNNAMED: u64 = u64::MAX;
 
 /// Ready I/O operations per poll of a task. An always-ready socket yields after this many.
 const BUDGET: u32 = 128;

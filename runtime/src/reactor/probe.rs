@@ -19,6 +19,7 @@ use super::driver::uring::{Sizes, TaskWork, Uring};
 use super::driver::{Cqe, Park};
 use super::op::{accept, recv, send};
 use super::pool::{Lease, Pool};
+use crate::builder::Backend;
 use crate::error::{BuildError, Cause};
 
 /// What the start-up self-tests have found, and why what is off is off.
@@ -39,8 +40,13 @@ use crate::error::{BuildError, Cause};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Features {
+    /// What the runtime runs on.
+    pub backend: Backend,
     /// Completions are worked out inside our own call only (`DEFER_TASKRUN`, since 6.1).
     pub deferred_task_work: Feature,
+    /// The kernel itself waits for a socket that is not ready (`FAST_POLL`, since 5.7). Without it the runtime waits
+    /// for readiness and then does the operation.
+    pub fast_poll: Feature,
     /// The ring's descriptor is registered with its thread (since 5.18).
     pub ring_fd: Feature,
     /// The kernel draws receive buffers from a shared ring (since 5.19).
@@ -83,6 +89,7 @@ impl Features {
     /// Every feature with its name, as `RINGSHOT_DISABLE` takes it.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &Feature)> {
         [
+            ("fast_poll", &self.fast_poll),
             ("defer_taskrun", &self.deferred_task_work),
             ("ring_fd", &self.ring_fd),
             ("buffer_ring", &self.buffer_ring),
@@ -102,6 +109,10 @@ impl fmt::Display for Features {
                 .map(|(name, _)| name)
                 .collect()
         };
+        if self.backend == Backend::Epoll {
+            let reason = self.fast_poll.why_off().unwrap_or("it was asked for");
+            return write!(f, "epoll, because {reason}");
+        }
         write!(f, "io_uring with {}", list(true).join(", "))?;
         let off = list(false);
         if !off.is_empty() {
@@ -166,13 +177,38 @@ pub(crate) fn findings() -> Result<&'static Findings, BuildError> {
     Ok(FINDINGS.get_or_init(|| Findings { features, disabled }))
 }
 
+/// What a worker without a ring has: nothing of all that, because of `reason` (the first one of this process).
+pub(crate) fn without_uring(reason: &str) -> &'static Features {
+    WITHOUT_URING.get_or_init(|| {
+        let off = || Feature::off(reason);
+        Features {
+            backend: Backend::Epoll,
+            deferred_task_work: off(),
+            fast_poll: off(),
+            ring_fd: off(),
+            buffer_ring: off(),
+            multishot_accept: off(),
+            multishot_recv: off(),
+            skip_success: off(),
+            silent_send: off(),
+        }
+    })
+}
+
+/// The features of the last resort, if it was taken.
+pub(crate) fn fallen_back() -> Option<&'static Features> {
+    WITHOUT_URING.get()
+}
+
+static WITHOUT_URING: OnceLock<Features> = OnceLock::new();
+
 fn probe(disabled: &Disabled) -> io::Result<Features> {
     let mut trial = Trial {
         ring: Uring::new(SIZES, disabled)?,
         arrived: VecDeque::new(),
     };
     // Some sandboxes allow the setup and refuse the enter.
-    trial.push(&opcode::Nop::new().build())?;
+    trial.push(&opcode::Nop::new().build());
     trial.next()?;
     let test = |name: &str, test: &mut dyn FnMut() -> io::Result<()>| {
         if disabled.contains(name) {
@@ -184,26 +220,35 @@ fn probe(disabled: &Disabled) -> io::Result<Features> {
     let deferred_task_work = test("defer_taskrun", &mut || {
         supported(trial.ring.task_work() == TaskWork::Deferred)
     });
+    let fast_poll = test("fast_poll", &mut || {
+        supported(trial.ring.ring().params().is_feature_fast_poll())
+    });
     let ring_fd = test("ring_fd", &mut || supported(trial.ring.is_registered()));
     let pool = Pool::new(2, 64)?;
-    let buffer_ring = test("buffer_ring", &mut || trial.ring.register_buffers(2));
+    let buffer_ring = test("buffer_ring", &mut || {
+        supported(fast_poll.is_on())?;
+        trial.ring.register_buffers(2)
+    });
     let multishot_recv = test("multishot_recv", &mut || {
         supported(buffer_ring.is_on())?;
         multishot_recv(&mut trial, &pool)
     });
-    let multishot_accept = test("multishot_accept", &mut || multishot_accept(&mut trial));
-    let skip_success = test("skip_success", &mut || {
-        supported(trial.ring.ring().params().is_feature_skip_cqe_on_success())
+    let multishot_accept = test("multishot_accept", &mut || {
+        supported(fast_poll.is_on())?;
+        multishot_accept(&mut trial)
     });
+    let skip_success = test("skip_success", &mut || supported(trial.ring.skip_success));
     let silent_send = test("silent_send", &mut || {
-        supported(skip_success.is_on())?;
+        supported(fast_poll.is_on() && skip_success.is_on())?;
         let (tx, rx) = UnixStream::pair()?;
         silent_send(&mut trial, &tx.into(), rx.into())?;
         let (tx, rx) = tcp_pair()?;
         silent_send(&mut trial, &tx.into(), rx.into())
     });
     Ok(Features {
+        backend: Backend::Uring,
         deferred_task_work,
+        fast_poll,
         ring_fd,
         buffer_ring,
         multishot_accept,
@@ -218,7 +263,7 @@ fn multishot_recv(trial: &mut Trial, pool: &Rc<Pool>) -> io::Result<()> {
     let (mut tx, rx) = UnixStream::pair()?;
     let arm = recv::multishot_form(rx.as_raw_fd());
     trial.provide(pool);
-    trial.push(&arm)?;
+    trial.push(&arm);
     let mut held = Vec::new();
     for chunk in [b"one", b"two"] {
         tx.write_all(chunk)?;
@@ -236,7 +281,7 @@ fn multishot_recv(trial: &mut Trial, pool: &Rc<Pool>) -> io::Result<()> {
     )?;
     held.clear();
     trial.provide(pool);
-    trial.push(&arm)?;
+    trial.push(&arm);
     let lease = chunk_of(&trial.next()?, pool);
     expect(
         lease.is_some_and(|lease| &lease[..] == b"six"),
@@ -251,7 +296,7 @@ fn multishot_recv(trial: &mut Trial, pool: &Rc<Pool>) -> io::Result<()> {
 fn multishot_accept(trial: &mut Trial) -> io::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let address = listener.local_addr()?;
-    trial.push(&accept::multishot_form(listener.as_raw_fd()))?;
+    trial.push(&accept::multishot_form(listener.as_raw_fd()));
     for _ in 0..2 {
         let _client = TcpStream::connect(address)?;
         let cqe = trial.next()?;
@@ -262,7 +307,7 @@ fn multishot_accept(trial: &mut Trial) -> io::Result<()> {
         )?;
     }
     // It would outlive the listener otherwise. Two completions: the cancel's and the accept's.
-    trial.push(&opcode::AsyncCancel::new(0).build().user_data(1))?;
+    trial.push(&opcode::AsyncCancel::new(0).build().user_data(1));
     trial.next()?;
     trial.next().map(drop)
 }
@@ -273,13 +318,13 @@ fn silent_send(trial: &mut Trial, tx: &OwnedFd, rx: OwnedFd) -> io::Result<()> {
     let socket = socket2::SockRef::from(tx);
     socket.set_send_buffer_size(4096)?;
 
-    trial.push(&send::silent_form(tx.as_raw_fd(), &[1; 100]))?;
-    trial.push(&opcode::Nop::new().build().user_data(1))?;
+    trial.push(&send::silent_form(tx.as_raw_fd(), &[1; 100]));
+    trial.push(&opcode::Nop::new().build().user_data(1));
     let cqe = trial.next()?;
     expect(cqe.user_data == 1, "a whole send left a completion")?;
 
     static LARGE: [u8; 1 << 20] = [2; 1 << 20];
-    trial.push(&send::silent_form(tx.as_raw_fd(), &LARGE))?;
+    trial.push(&send::silent_form(tx.as_raw_fd(), &LARGE));
     let cqe = trial.next()?;
     let sent = usize::try_from(cqe.result).unwrap_or(0);
     expect(
@@ -302,10 +347,9 @@ struct Trial {
 }
 
 impl Trial {
-    fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
-        self.ring
-            .push(entry)
-            .map_err(|_| wrong("the ring was full"))
+    /// The tests push fewer entries than there is room for.
+    fn push(&mut self, entry: &squeue::Entry) {
+        self.ring.push(entry);
     }
 
     fn provide(&mut self, pool: &Pool) {
@@ -357,7 +401,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The variable that turns features off.
 const VARIABLE: &str = "RINGSHOT_DISABLE";
 
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 10] = [
+    "fast_poll",
+    "ext_arg",
     "defer_taskrun",
     "coop_taskrun",
     "ring_fd",

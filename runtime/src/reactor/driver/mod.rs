@@ -1,19 +1,43 @@
-//! Drivers: the kernel interfaces that a reactor can run on. They move entries in and completions out; what these
+//! Drivers: the kernel interfaces that a reactor can run on. They move requests in and completions out; what these
 //! mean is the reactor's business.
 
+pub(crate) mod epoll;
 pub(crate) mod uring;
 
 use std::io;
+use std::os::fd::{OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::time::Duration;
 
 use io_uring::squeue;
 
+use self::epoll::Epoll;
 use self::uring::Uring;
+use super::op::Interest;
 
 /// The driver of one worker, chosen once, at its start.
 pub(crate) enum Driver {
     Uring(Uring),
+    Epoll(Epoll),
+}
+
+/// What a reactor asks of its driver.
+pub(crate) enum Request {
+    /// An operation in its ring form. Only a ring takes it.
+    Entry(squeue::Entry),
+    /// A completion with this `user_data`, once, as soon as the descriptor is ready.
+    Readiness(Wait),
+    /// The operation, or the wait, shall end soon.
+    Cancel(Wait),
+    Close(OwnedFd),
+}
+
+/// Who waits for which descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wait {
+    pub(crate) user_data: u64,
+    pub(crate) fd: RawFd,
+    pub(crate) interest: Interest,
 }
 
 /// One completion, copied out of the kernel's queue.
@@ -24,6 +48,9 @@ pub(crate) struct Cqe {
     pub(crate) flags: u32,
 }
 
+/// The `user_data` of cancels and closes, which nobody waits for.
+pub(crate) const UNNAMED: u64 = u64::MAX;
+
 /// What a turn does when there is nothing to reap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Park {
@@ -33,10 +60,6 @@ pub(crate) enum Park {
     Sleep(Option<Duration>),
 }
 
-/// The submission queue has no room.
-#[derive(Debug)]
-pub(crate) struct Full;
-
 /// What a driver has counted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DriverCounters {
@@ -45,10 +68,14 @@ pub(crate) struct DriverCounters {
 }
 
 impl Driver {
-    /// Queues an entry; no system call.
-    pub(crate) fn push(&mut self, entry: &squeue::Entry) -> Result<(), Full> {
+    /// Queues a request. It is given back if there is no room.
+    pub(crate) fn push(&mut self, request: Request) -> Result<(), Request> {
         match self {
-            Self::Uring(uring) => uring.push(entry),
+            Self::Uring(uring) => uring.push_request(request),
+            Self::Epoll(epoll) => {
+                epoll.push(request);
+                Ok(())
+            }
         }
     }
 
@@ -56,6 +83,7 @@ impl Driver {
     pub(crate) fn submit(&mut self) -> io::Result<()> {
         match self {
             Self::Uring(uring) => uring.submit(),
+            Self::Epoll(_) => Ok(()),
         }
     }
 
@@ -63,6 +91,7 @@ impl Driver {
     pub(crate) fn turn(&mut self, park: Park, arrived: &mut Vec<Cqe>) -> io::Result<()> {
         match self {
             Self::Uring(uring) => uring.turn(park, arrived),
+            Self::Epoll(epoll) => epoll.turn(park, arrived),
         }
     }
 
@@ -70,6 +99,7 @@ impl Driver {
     pub(crate) fn pushed(&self) -> u32 {
         match self {
             Self::Uring(uring) => uring.pushed(),
+            Self::Epoll(_) => 0,
         }
     }
 
@@ -77,6 +107,7 @@ impl Driver {
     pub(crate) fn consumed(&self) -> u32 {
         match self {
             Self::Uring(uring) => uring.consumed(),
+            Self::Epoll(_) => 0,
         }
     }
 
@@ -84,6 +115,24 @@ impl Driver {
     pub(crate) fn is_overflowing(&mut self) -> bool {
         match self {
             Self::Uring(uring) => uring.is_overflowing(),
+            Self::Epoll(_) => false,
+        }
+    }
+
+    /// Somebody has tried and found that the descriptor is not ready, since the last turn.
+    pub(crate) fn clear_ready(&mut self, fd: RawFd, interest: Interest) {
+        match self {
+            // The ring looks for itself at every request.
+            Self::Uring(_) => {}
+            Self::Epoll(epoll) => epoll.clear_ready(fd, interest),
+        }
+    }
+
+    /// The descriptor leaves this driver, though it stays open.
+    pub(crate) fn forget(&mut self, fd: RawFd) {
+        match self {
+            Self::Uring(_) => {}
+            Self::Epoll(epoll) => epoll.forget(fd),
         }
     }
 
@@ -91,18 +140,21 @@ impl Driver {
     pub(crate) fn provide(&mut self, id: u16, address: NonNull<u8>, len: usize) {
         match self {
             Self::Uring(uring) => uring.provide(id, address, len),
+            Self::Epoll(_) => {}
         }
     }
 
     pub(crate) fn publish(&mut self) {
         match self {
             Self::Uring(uring) => uring.publish(),
+            Self::Epoll(_) => {}
         }
     }
 
     pub(crate) fn counters(&self) -> DriverCounters {
         match self {
             Self::Uring(uring) => uring.counters(),
+            Self::Epoll(epoll) => epoll.counters(),
         }
     }
 }

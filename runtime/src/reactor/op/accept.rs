@@ -48,10 +48,12 @@ enum Phase {
 
 impl AcceptOp {
     pub(crate) fn new(fd: Rc<Fd>) -> Rc<Self> {
-        Rc::new(Self {
+        let op = Rc::new(Self {
             fd,
             state: RefCell::default(),
-        })
+        });
+        op.set_nonblocking(true);
+        op
     }
 
     /// A connection or an error, if there is one now; if not, makes sure that it will come.
@@ -121,8 +123,19 @@ impl AcceptOp {
         let waiters = state.waiters.take();
         drop(state);
         drop((accepted, waiters));
+        self.set_nonblocking(false);
         if let Phase::InFlight(key) | Phase::Stopping(key) = phase {
             self.reactor().release(key);
+        }
+    }
+
+    /// For the attempt form: a connection that was there may be gone again, taken by another process. The ring wants
+    /// a blocking listener (before 6.1 it does not wait for one that is not).
+    fn set_nonblocking(&self, nonblocking: bool) {
+        if self.reactor().via() == Via::Readiness
+            && let Err(error) = socket2::SockRef::from(&*self.fd).set_nonblocking(nonblocking)
+        {
+            tracing::warn!(%error, "a listener's blocking mode cannot be changed");
         }
     }
 
@@ -131,7 +144,8 @@ impl AcceptOp {
     }
 
     fn arm(self: &Rc<Self>) {
-        let key = (self.reactor()).submit(Rc::clone(self) as Rc<dyn Op>, Via::Ring);
+        let via = self.reactor().via();
+        let key = (self.reactor()).submit(Rc::clone(self) as Rc<dyn Op>, via);
         let mut state = self.state.borrow_mut();
         match key {
             Some(key) => state.phase = Phase::InFlight(key),

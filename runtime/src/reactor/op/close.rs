@@ -37,7 +37,10 @@ impl Fd {
     pub(crate) fn try_unwrap(self: Rc<Self>) -> Result<OwnedFd, Rc<Self>> {
         let mut this = Rc::try_unwrap(self)?;
         match this.owned.take() {
-            Some(fd) => Ok(fd),
+            Some(fd) => {
+                this.reactor.forget(this.raw);
+                Ok(fd)
+            }
             None => Err(Rc::new(this)),
         }
     }

@@ -36,8 +36,14 @@ impl ConnectOp {
             address,
             state: RefCell::default(),
         });
-        let reactor = op.fd.reactor();
-        let key = reactor.submit(Rc::clone(&op) as Rc<dyn Op>, Via::Ring);
+        let via = op.fd.reactor().via();
+        if via == Via::Readiness
+            && let Some(result) = op.begin()
+        {
+            op.state.borrow_mut().result = Some(result);
+            return op;
+        }
+        let key = (op.fd.reactor()).submit(Rc::clone(&op) as Rc<dyn Op>, via);
         {
             let mut state = op.state.borrow_mut();
             state.key = key;
@@ -46,6 +52,23 @@ impl ConnectOp {
             }
         }
         op
+    }
+
+    /// Begins the handshake without the ring. `None`: it goes on, and its end is readiness to write.
+    fn begin(&self) -> Option<i32> {
+        let socket = socket2::SockRef::from(&*self.fd);
+        let begun = socket
+            .set_nonblocking(true)
+            .and_then(|()| socket.connect(&self.address));
+        let begun = match begun {
+            Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => None,
+            Err(error) => Some(-error.raw_os_error().unwrap_or(libc::EIO)),
+            Ok(()) => Some(0),
+        };
+        match socket.set_nonblocking(false) {
+            Ok(()) => begun,
+            Err(error) => Some(-error.raw_os_error().unwrap_or(libc::EIO)),
+        }
     }
 
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use io_uring::{opcode, squeue, types};
 
-use super::{Completion, Interest, Key, Op, Via};
+use super::{Completion, Interest, Key, Op};
 use crate::reactor::pool::Pool;
 use crate::reactor::{Reactor, Waiters};
 
@@ -62,6 +62,7 @@ impl PollOp {
     /// Somebody tried and would have blocked.
     pub(crate) fn clear_ready(&self) {
         self.state.borrow_mut().ready = false;
+        self.reactor.clear_ready(self.fd, self.interest);
     }
 
     pub(crate) fn disown(&self) {
@@ -69,10 +70,12 @@ impl PollOp {
         if let Some(key) = key {
             self.reactor.release(key);
         }
+        self.reactor.forget(self.fd);
     }
 
     fn arm(self: &Rc<Self>) {
-        let key = (self.reactor).submit(Rc::clone(self) as Rc<dyn Op>, Via::Ring);
+        let via = self.reactor.via();
+        let key = (self.reactor).submit(Rc::clone(self) as Rc<dyn Op>, via);
         let mut state = self.state.borrow_mut();
         state.key = key;
         if key.is_none() {

@@ -286,7 +286,7 @@ impl RecvOp {
 
     fn choose_form(&self) -> Form {
         let features = self.reactor().features();
-        if !features.buffer_ring.is_on() {
+        if self.reactor().via() == Via::Readiness || !features.buffer_ring.is_on() {
             Form::Readiness
         } else if self.reactor().pool().free() == 0 {
             Form::Heap

@@ -22,7 +22,7 @@ use bytes::Bytes;
 use io_uring::{opcode, squeue, types};
 
 use super::close::Fd;
-use super::{Completion, Interest, Key, Op, Via, attempted};
+use super::{Completion, Interest, Key, Op, attempted};
 use crate::reactor::pool::{Lease, Pool};
 use crate::reactor::{Alarm, Reactor, Waiters};
 
@@ -398,7 +398,7 @@ impl SendOp {
         let op = Rc::clone(&self) as Rc<dyn Op>;
         let key = match kind {
             Kind::Silent => reactor.submit_silently(op),
-            Kind::Prompt | Kind::Armed => reactor.submit(op, Via::Ring),
+            Kind::Prompt | Kind::Armed => reactor.submit(op, reactor.via()),
         };
         let Some(key) = key else {
             return self.give_up(libc::ECANCELED);
@@ -575,16 +575,18 @@ unsafe impl Op for SendOp {
 
     fn attempt(&self, _: &Rc<Pool>) -> Option<Completion> {
         let state = self.state.borrow();
-        let bytes = &state.queue.front()?.bytes()[state.offset..];
-        // SAFETY: the bytes are borrowed until the call returns.
-        let sent = attempted(unsafe {
-            libc::send(
-                self.fd.as_raw_fd(),
-                bytes.as_ptr().cast(),
-                bytes.len(),
-                libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
-            )
-        });
+        let fd = self.fd.as_raw_fd();
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        let sent = match &state.flight.as_ref()?.gather {
+            // SAFETY: as for the ring form: the message and what it points to live as long as the flight.
+            Some(gather) => unsafe { libc::sendmsg(fd, &raw const gather.message, flags) },
+            None => {
+                let bytes = &state.queue.front()?.bytes()[state.offset..];
+                // SAFETY: the bytes are borrowed until the call returns.
+                unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), flags) }
+            }
+        };
+        let sent = attempted(sent);
         sent.map(|result| Completion::once(result, None))
     }
 

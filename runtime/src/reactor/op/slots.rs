@@ -1,10 +1,11 @@
 //! Slots: the life of an op between its submission and its final completion.
 
+use std::os::fd::RawFd;
 use std::rc::Rc;
 
 use slab::Slab;
 
-use super::Op;
+use super::{Interest, Op};
 
 /// The name of one submission of an op: its slot and the slot's generation. It is the `user_data` of the SQE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,6 +184,11 @@ impl Slots {
         effect == Effect::Cancel
     }
 
+    /// What an op in flight waits for.
+    pub(crate) fn interest(&mut self, key: Key) -> Option<(RawFd, Interest)> {
+        self.find(key).map(|slot| slot.op.interest())
+    }
+
     /// Everything in flight.
     pub(crate) fn keys(&self) -> Vec<Key> {
         (self.slab.iter())
@@ -223,7 +229,7 @@ const MAX_GENERATION: u32 = u32::MAX >> 1;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reactor::op::{Completion, Interest};
+    use crate::reactor::op::Completion;
     use crate::reactor::pool::Pool;
 
     struct Inert;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use io_uring::{opcode, squeue, types};
 
-use super::{Completion, Interest, Op, Via, attempted};
+use super::{Completion, Interest, Op, attempted};
 use crate::reactor::Reactor;
 use crate::reactor::pool::Pool;
 
@@ -55,7 +55,7 @@ impl WakeOp {
 
     pub(crate) fn arm(self: &Rc<Self>) {
         if let Some(reactor) = self.reactor.upgrade() {
-            reactor.submit(Rc::clone(self) as Rc<dyn Op>, Via::Ring);
+            reactor.submit(Rc::clone(self) as Rc<dyn Op>, reactor.via());
         }
     }
 

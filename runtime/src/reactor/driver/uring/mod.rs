@@ -13,11 +13,12 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::ptr::{self, NonNull};
 use std::time::Duration;
 
-use io_uring::{IoUring, squeue};
+use io_uring::{IoUring, opcode, squeue, types};
 
 use self::buffer_ring::BufferRing;
 pub(crate) use self::setup::{Sizes, TaskWork};
-use super::{Cqe, DriverCounters, Full, Park};
+use super::{Cqe, DriverCounters, Park, Request, UNNAMED, Wait};
+use crate::reactor::op::{Interest, close};
 use crate::reactor::probe::Disabled;
 
 /// The buffer group that multishot receives draw from.
@@ -32,6 +33,10 @@ pub(crate) struct Uring {
     /// The flags of an enter that may sleep.
     sleep_flags: u32,
     registered: bool,
+    /// A sleep can be given a limit (since 5.11).
+    ext_arg: bool,
+    /// An entry can ask for no completion when it succeeds (since 5.17).
+    pub(crate) skip_success: bool,
     task_work: TaskWork,
     buffers: Option<BufferRing>,
     pushed: u32,
@@ -62,6 +67,9 @@ impl Uring {
             // Since 6.15; without it a sleeping worker is accounted as waiting for a disk.
             sleep_flags: if no_iowait { ENTER_NO_IOWAIT } else { 0 },
             registered: registered.is_some(),
+            ext_arg: ring.params().is_feature_ext_arg() && !disabled.contains("ext_arg"),
+            skip_success: ring.params().is_feature_skip_cqe_on_success()
+                && !disabled.contains("skip_success"),
             task_work,
             ring,
             buffers: None,
@@ -90,13 +98,37 @@ impl Uring {
         }
     }
 
-    pub(crate) fn push(&mut self, entry: &squeue::Entry) -> Result<(), Full> {
+    pub(crate) fn push_request(&mut self, request: Request) -> Result<(), Request> {
+        if self.ring.submission().is_full() {
+            return Err(request);
+        }
+        let entry = match request {
+            Request::Entry(entry) => entry,
+            Request::Readiness(wait) => poll_form(wait).user_data(wait.user_data),
+            Request::Cancel(wait) => self.unnamed(opcode::AsyncCancel::new(wait.user_data).build()),
+            Request::Close(fd) => self.unnamed(close::ring_form(fd)),
+        };
+        self.push(&entry);
+        Ok(())
+    }
+
+    /// Queues an entry; the queue has room.
+    pub(crate) fn push(&mut self, entry: &squeue::Entry) {
         // SAFETY: what the entry points to outlives the op: its slot keeps the op alive until the final
         // completion, and the contract of `Op` says that the op owns it.
         let pushed = unsafe { self.ring.submission().push(entry) };
-        pushed.map_err(|_| Full)?;
+        debug_assert!(pushed.is_ok(), "the caller has seen that there is room");
         self.pushed = self.pushed.wrapping_add(1);
-        Ok(())
+    }
+
+    /// An entry whose completion nobody waits for.
+    fn unnamed(&self, entry: squeue::Entry) -> squeue::Entry {
+        let flags = if self.skip_success {
+            squeue::Flags::SKIP_SUCCESS
+        } else {
+            squeue::Flags::empty()
+        };
+        entry.flags(flags).user_data(UNNAMED)
     }
 
     pub(crate) fn submit(&mut self) -> io::Result<()> {
@@ -111,6 +143,7 @@ impl Uring {
             _ => None,
         };
         let entered = match sleeps {
+            Some(Some(limit)) if !self.ext_arg => self.sleep_outside(pending, limit),
             Some(limit) => self.enter(pending, 1, ENTER_GETEVENTS, limit),
             None if pending > 0 || self.wants_enter() => {
                 self.enter(pending, 0, ENTER_GETEVENTS, None)
@@ -180,6 +213,27 @@ impl Uring {
         }));
     }
 
+    /// A sleep with a limit, for kernels (5.10) whose enter has none: the ring's descriptor is polled instead.
+    fn sleep_outside(&mut self, pending: u32, limit: Duration) -> io::Result<()> {
+        if pending > 0 {
+            self.enter(pending, 0, ENTER_GETEVENTS, None)?;
+        }
+        if !self.ring.completion().is_empty() || self.pending() > 0 {
+            return Ok(());
+        }
+        let mut poll = libc::pollfd {
+            fd: self.ring.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // Rounded up: waking before the deadline would mean to spin until it.
+        let milliseconds = limit.as_nanos().div_ceil(1_000_000);
+        let milliseconds = i32::try_from(milliseconds).unwrap_or(i32::MAX);
+        // SAFETY: one `pollfd`, which lives until the call returns. A failure (EINTR) is as good as a time-out.
+        unsafe { libc::poll(&raw mut poll, 1, milliseconds) };
+        self.enter(0, 0, ENTER_GETEVENTS, None)
+    }
+
     /// The one `io_uring_enter`. Being interrupted or timed out is no error.
     fn enter(
         &mut self,
@@ -236,6 +290,15 @@ impl Drop for Uring {
             unregister_ring_fd(self.ring.as_raw_fd(), self.enter_fd);
         }
     }
+}
+
+/// Waiting for readiness, once.
+fn poll_form(wait: Wait) -> squeue::Entry {
+    let events = match wait.interest {
+        Interest::Readable => libc::POLLIN | libc::POLLRDHUP,
+        Interest::Writable => libc::POLLOUT,
+    };
+    opcode::PollAdd::new(types::Fd(wait.fd), events as u32).build()
 }
 
 /// `struct __kernel_timespec`.

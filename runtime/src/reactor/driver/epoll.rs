@@ -1,0 +1,220 @@
+//! The epoll driver, for where io_uring is refused: it knows readiness only. Operations are done by their attempt
+//! forms.
+//!
+//! Every descriptor is registered once, edge-triggered, in both directions. The kernel then tells of changes only,
+//! so what it told is remembered until a try shows that it is over.
+#![allow(unsafe_code)]
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use polling::{Event, Events, PollMode, Poller};
+
+use super::{Cqe, DriverCounters, Park, Request, Wait};
+use crate::reactor::op::Interest;
+
+pub(crate) struct Epoll {
+    poller: Poller,
+    events: Events,
+    watched: HashMap<RawFd, Watched>,
+    /// Completions for the next turn.
+    due: Vec<Cqe>,
+    counters: DriverCounters,
+}
+
+/// What is known of one descriptor.
+#[derive(Default)]
+struct Watched {
+    read: Direction,
+    write: Direction,
+}
+
+#[derive(Default)]
+struct Direction {
+    ready: bool,
+    /// The `user_data` of those who wait; usually one.
+    waiting: Vec<u64>,
+}
+
+impl Epoll {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self {
+            poller: Poller::new()?,
+            events: Events::new(),
+            watched: HashMap::new(),
+            due: Vec::new(),
+            counters: DriverCounters::default(),
+        })
+    }
+
+    pub(crate) fn push(&mut self, request: Request) {
+        match request {
+            Request::Readiness(wait) => self.wait_for(wait),
+            Request::Cancel(wait) => self.cancel(wait),
+            Request::Close(fd) => self.close(fd),
+            Request::Entry(entry) => {
+                // Never: the reactor asks an epoll driver for readiness only. Refused, rather than waited for.
+                self.complete(user_data(&entry), -libc::EOPNOTSUPP);
+            }
+        }
+    }
+
+    pub(crate) fn turn(&mut self, park: Park, arrived: &mut Vec<Cqe>) -> io::Result<()> {
+        if self.due.is_empty() || park != Park::Poll {
+            self.look(park)?;
+        }
+        arrived.append(&mut self.due);
+        Ok(())
+    }
+
+    pub(crate) fn clear_ready(&mut self, fd: RawFd, interest: Interest) {
+        if let Some(watched) = self.watched.get_mut(&fd) {
+            watched.direction(interest).ready = false;
+        }
+    }
+
+    pub(crate) fn forget(&mut self, fd: RawFd) {
+        if self.watched.remove(&fd).is_some() {
+            // SAFETY: the caller still owns the descriptor, which is open.
+            let source = unsafe { BorrowedFd::borrow_raw(fd) };
+            if let Err(error) = self.poller.delete(source) {
+                tracing::debug!(fd, %error, "a descriptor was not watched any more");
+            }
+        }
+    }
+
+    pub(crate) fn counters(&self) -> DriverCounters {
+        self.counters
+    }
+
+    fn wait_for(&mut self, wait: Wait) {
+        if !self.watched.contains_key(&wait.fd)
+            && let Err(error) = self.watch(wait.fd)
+        {
+            // A regular file cannot be polled, as it is always ready.
+            let result = match error.raw_os_error() {
+                Some(libc::EPERM) => 0,
+                errno => -errno.unwrap_or(libc::EIO),
+            };
+            return self.complete(wait.user_data, result);
+        }
+        let Some(watched) = self.watched.get_mut(&wait.fd) else {
+            return;
+        };
+        let direction = watched.direction(wait.interest);
+        if direction.ready {
+            self.complete(wait.user_data, 0);
+        } else {
+            direction.waiting.push(wait.user_data);
+        }
+    }
+
+    fn watch(&mut self, fd: RawFd) -> io::Result<()> {
+        // SAFETY: the descriptor is removed by `forget` or `close` before it is closed: sockets of this runtime are
+        // closed by `close` only, and whatever else is watched calls `forget` when it is let go.
+        let added =
+            unsafe { (self.poller).add_with_mode(fd, Event::all(key_of(fd)), PollMode::Edge) };
+        match added {
+            // Somebody closed the number behind our back while a duplicate kept the old registration alive, and it
+            // names this file again. Edge-triggered, it must be told to report what is ready already.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                // SAFETY: the caller's descriptor is open.
+                let source = unsafe { BorrowedFd::borrow_raw(fd) };
+                self.poller
+                    .modify_with_mode(source, Event::all(key_of(fd)), PollMode::Edge)?;
+            }
+            added => added?,
+        }
+        self.watched.insert(fd, Watched::default());
+        Ok(())
+    }
+
+    fn cancel(&mut self, wait: Wait) {
+        let Some(watched) = self.watched.get_mut(&wait.fd) else {
+            return;
+        };
+        let waiting = &mut watched.direction(wait.interest).waiting;
+        if let Some(index) = waiting.iter().position(|waits| *waits == wait.user_data) {
+            waiting.swap_remove(index);
+            self.complete(wait.user_data, -libc::ECANCELED);
+        }
+    }
+
+    fn close(&mut self, fd: OwnedFd) {
+        self.forget(fd.as_raw_fd());
+    }
+
+    fn look(&mut self, park: Park) -> io::Result<()> {
+        let limit = match park {
+            Park::Sleep(limit) if self.due.is_empty() => limit.map(round_up),
+            _ => Some(Duration::ZERO),
+        };
+        self.counters.enters += 1;
+        self.events.clear();
+        match self.poller.wait(&mut self.events, limit) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        let (watched, due) = (&mut self.watched, &mut self.due);
+        for event in self.events.iter() {
+            // An event of a number that was let go since is nobody's.
+            if let Some(watched) = watched.get_mut(&fd_of(event.key)) {
+                watched.read.tell(event.readable, due);
+                watched.write.tell(event.writable, due);
+            }
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self, user_data: u64, result: i32) {
+        self.due.push(Cqe {
+            user_data,
+            result,
+            flags: 0,
+        });
+    }
+}
+
+impl Watched {
+    fn direction(&mut self, interest: Interest) -> &mut Direction {
+        match interest {
+            Interest::Readable => &mut self.read,
+            Interest::Writable => &mut self.write,
+        }
+    }
+}
+
+impl Direction {
+    fn tell(&mut self, ready: bool, due: &mut Vec<Cqe>) {
+        if !ready {
+            return;
+        }
+        self.ready = true;
+        due.extend(self.waiting.drain(..).map(|user_data| Cqe {
+            user_data,
+            result: 0,
+            flags: 0,
+        }));
+    }
+}
+
+/// A descriptor as the poller's key; descriptors are never negative.
+fn key_of(fd: RawFd) -> usize {
+    fd as usize
+}
+
+fn fd_of(key: usize) -> RawFd {
+    key as RawFd
+}
+
+/// A kernel without `epoll_pwait2` counts in milliseconds; rounding down would spin until the deadline.
+fn round_up(limit: Duration) -> Duration {
+    limit.max(Duration::from_micros(1))
+}
+
+fn user_data(entry: &io_uring::squeue::Entry) -> u64 {
+    entry.get_user_data()
+}
