@@ -5,7 +5,7 @@
 //! loses no byte, no connection and no buffer.
 //!
 //! Sockets with names and addresses are in the crate `ringshot-net` (`use net::TcpListener`); this one has tasks,
-//! [`time`](time) and the building blocks in [`io`].
+//! [`time`] and the building blocks in [`io`].
 //!
 //! # Examples
 //!

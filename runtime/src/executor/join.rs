@@ -35,17 +35,13 @@ use crate::context;
 /// ```
 pub struct JoinHandle<T> {
     /// `None` only inside `drop`.
-    task: Option<FallibleTask<Output<T>, TaskId>>,
+    task: Option<FallibleTask<Output<T>>>,
     id: TaskId,
     remote: Arc<Remote>,
 }
 
 impl<T> JoinHandle<T> {
-    pub(super) fn new(
-        task: FallibleTask<Output<T>, TaskId>,
-        id: TaskId,
-        remote: Arc<Remote>,
-    ) -> Self {
+    pub(super) fn new(task: FallibleTask<Output<T>>, id: TaskId, remote: Arc<Remote>) -> Self {
         Self {
             task: Some(task),
             id,

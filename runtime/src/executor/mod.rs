@@ -29,7 +29,7 @@ pub use self::{
 };
 
 /// A task that is ready to be polled.
-pub(crate) type Runnable = async_task::Runnable<TaskId>;
+pub(crate) type Runnable = async_task::Runnable;
 
 /// The name of a task on its worker. Numbers are not used twice, so a name that is out of date reaches nobody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub(crate) struct Executor {
 struct Alive {
     number: u64,
     waker: Waker,
-    /// The next run drops the future instead of polling it.
+    /// The next poll drops the future instead of polling it.
     aborted: bool,
 }
 
@@ -91,16 +91,15 @@ impl Executor {
         };
         let remote = Arc::clone(&self.remote);
         let (runnable, task) = async_task::Builder::new()
-            .metadata(id)
             .propagate_panic(true)
             .spawn_local(
-                move |_| tracked,
+                move |()| tracked,
                 move |runnable| crate::context::schedule(&remote, runnable),
             );
         self.tasks.borrow_mut()[key].waker = runnable.waker();
         let handle = JoinHandle::new(task.fallible(), id, Arc::clone(&self.remote));
         if self.closed.get() {
-            drop(runnable);
+            runnable.run();
         } else {
             self.push(runnable);
         }
@@ -149,10 +148,6 @@ impl Executor {
             let Some(runnable) = self.next_ready() else {
                 return;
             };
-            if self.is_aborted(*runnable.metadata()) {
-                drop(runnable);
-                continue;
-            }
             before_each();
             self.polls.set(self.polls.get() + 1);
             // A panic of the future is kept for its handle.
@@ -180,7 +175,7 @@ impl Executor {
             // A destructor may wake or spawn: go on until nothing is left to drop.
             let mut dropped = false;
             while let Some(runnable) = self.next_ready() {
-                drop(runnable);
+                runnable.run();
                 dropped = true;
             }
             if !dropped {
@@ -200,8 +195,10 @@ impl Executor {
         self.polls.get()
     }
 
-    fn is_aborted(&self, id: TaskId) -> bool {
-        self.aborted.get() > 0 && (self.tasks.borrow().get(id.key)).is_some_and(|task| task.aborted)
+    /// Whether a task's next poll shall drop it.
+    fn is_doomed(&self, id: TaskId) -> bool {
+        let is_aborted = || (self.tasks.borrow().get(id.key)).is_some_and(|task| task.aborted);
+        self.closed.get() || self.aborted.get() > 0 && is_aborted()
     }
 
     /// A task's future is gone.
@@ -245,14 +242,19 @@ impl<F: Future> Future for Tracked<F> {
         let Some(future) = this.future.as_mut().as_pin_mut() else {
             return Poll::Pending; // never: a task that has ended is not polled
         };
-        let output = std::task::ready!(future.poll(cx));
+        let output = if this.executor.is_doomed(*this.id) {
+            None
+        } else {
+            Some(std::task::ready!(future.poll(cx)))
+        };
+        let output = Output(output);
         // Dropped here, so that a panic of its destructor is the task's panic.
         this.future.set(None);
-        Poll::Ready(Output(Some(output)))
+        Poll::Ready(output)
     }
 }
 
-/// A task's output, whose destructor cannot abort the process either.
+/// A task's output, `None` if it was dropped instead. Its destructor cannot abort the process either.
 pub(crate) struct Output<T>(Option<T>);
 
 impl<T> Drop for Output<T> {

@@ -6,6 +6,7 @@
 mod alarms;
 mod counters;
 pub(crate) mod driver;
+mod fifo;
 pub(crate) mod op;
 pub(crate) mod pool;
 pub(crate) mod probe;
@@ -61,6 +62,8 @@ pub(crate) struct Reactor {
     backlog: RefCell<VecDeque<Queued>>,
     /// Silent ops in flight, in submission order, each with the number of entries pushed up to it.
     silent: RefCell<VecDeque<(u32, Key)>>,
+    /// Ops that a cancel did not find although they are in flight.
+    missed: RefCell<Vec<Key>>,
     /// A task waits for the end of a silent op, which nothing will announce.
     awaits_silent: Cell<bool>,
     /// Sockets with bytes to send.
@@ -138,6 +141,7 @@ impl Reactor {
             slots: RefCell::default(),
             backlog: RefCell::default(),
             silent: RefCell::default(),
+            missed: RefCell::default(),
             awaits_silent: Cell::new(false),
             dirty: RefCell::default(),
             draining: Cell::new(0),
@@ -190,7 +194,11 @@ impl Reactor {
     pub(crate) fn cancel(&self, key: Key) {
         let interest = self.slots.borrow_mut().interest(key);
         if let Some(interest) = interest {
-            self.push(Request::Cancel(wait(key, interest)), None);
+            let cancel = Request::Cancel {
+                of: wait(key, interest),
+                user_data: key.to_cancel(),
+            };
+            self.push(cancel, None);
         }
     }
 
@@ -256,6 +264,7 @@ impl Reactor {
         };
         self.enter(park);
         self.dispatch();
+        self.cancel_missed();
         self.settle();
         self.alarms.ring(Instant::now);
     }
@@ -374,7 +383,10 @@ impl Reactor {
             self.pool.filled(id, len)
         });
         if cqe.user_data == UNNAMED {
-            return note_unnamed(cqe.result);
+            return note_close(cqe.result);
+        }
+        if let Some(key) = Key::from_cancel(cqe.user_data) {
+            return self.cancelled(key, cqe.result);
         }
         let done = Completion {
             result: cqe.result,
@@ -393,6 +405,23 @@ impl Reactor {
                 tracing::error!(?cqe, "a completion of no known operation");
             }
         }
+    }
+
+    /// A cancel has completed. Whether it found its op is told by the op's own completion, or by its absence: an op
+    /// that the kernel is just about to try again is in none of the places where a cancel looks (ENOENT).
+    fn cancelled(&self, key: Key, result: i32) {
+        if result < 0 {
+            self.missed.borrow_mut().push(key);
+        }
+    }
+
+    /// Cancels once more what is still in flight after all completions of the turn were seen.
+    fn cancel_missed(&self) {
+        let mut missed = self.missed.take();
+        for key in missed.drain(..) {
+            self.cancel(key);
+        }
+        self.missed.replace(missed);
     }
 
     /// The readiness that an op waited for is there.
@@ -597,15 +626,10 @@ fn wait(key: Key, (fd, interest): (RawFd, Interest)) -> Wait {
     }
 }
 
-/// A cancel or a close has completed. That a cancel came too late (ENOENT, EALREADY) is normal.
-fn note_unnamed(result: i32) {
-    match -result {
-        errno if errno <= 0 => {}
-        libc::ENOENT | libc::EALREADY => {}
-        errno => {
-            let error = io::Error::from_raw_os_error(errno);
-            tracing::warn!(%error, "a cancel or a close failed");
-        }
+fn note_close(result: i32) {
+    if result < 0 {
+        let error = io::Error::from_raw_os_error(-result);
+        tracing::warn!(%error, "a descriptor could not be closed");
     }
 }
 

@@ -6,7 +6,9 @@ use std::task::Waker;
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
     first: Option<Waker>,
-    others: Vec<Waker>,
+    /// Boxed, as it is nearly always empty: a word, not three, in every socket.
+    #[expect(clippy::box_collection, reason = "see above")]
+    others: Option<Box<Vec<Waker>>>,
 }
 
 impl Waiters {
@@ -14,8 +16,12 @@ impl Waiters {
         match &self.first {
             None => self.first = Some(waker.clone()),
             Some(first) if first.will_wake(waker) => {}
-            Some(_) if self.others.iter().any(|other| other.will_wake(waker)) => {}
-            Some(_) => self.others.push(waker.clone()),
+            Some(_) => {
+                let others = self.others.get_or_insert_default();
+                if !others.iter().any(|other| other.will_wake(waker)) {
+                    others.push(waker.clone());
+                }
+            }
         }
     }
 
@@ -33,7 +39,7 @@ impl Waiters {
         if let Some(first) = self.first {
             first.wake();
         }
-        for other in self.others {
+        for other in self.others.into_iter().flat_map(|others| *others) {
             other.wake();
         }
     }

@@ -52,7 +52,7 @@ impl Epoll {
     pub(crate) fn push(&mut self, request: Request) {
         match request {
             Request::Readiness(wait) => self.wait_for(wait),
-            Request::Cancel(wait) => self.cancel(wait),
+            Request::Cancel { of, .. } => self.cancel(of),
             Request::Close(fd) => self.close(fd),
             Request::Entry(entry) => {
                 // Never: the reactor asks an epoll driver for readiness only. Refused, rather than waited for.

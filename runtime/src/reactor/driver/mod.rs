@@ -27,8 +27,11 @@ pub(crate) enum Request {
     Entry(squeue::Entry),
     /// A completion with this `user_data`, once, as soon as the descriptor is ready.
     Readiness(Wait),
-    /// The operation, or the wait, shall end soon.
-    Cancel(Wait),
+    /// The operation, or the wait, shall end soon. It has a completion of its own only if it fails.
+    Cancel {
+        of: Wait,
+        user_data: u64,
+    },
     Close(OwnedFd),
 }
 
@@ -48,7 +51,7 @@ pub(crate) struct Cqe {
     pub(crate) flags: u32,
 }
 
-/// The `user_data` of cancels and closes, which nobody waits for.
+/// The `user_data` of closes, which nobody waits for.
 pub(crate) const UNNAMED: u64 = u64::MAX;
 
 /// What a turn does when there is nothing to reap.

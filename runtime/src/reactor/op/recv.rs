@@ -11,7 +11,6 @@
 //! ```
 
 use std::cell::{Cell, RefCell, UnsafeCell};
-use std::collections::VecDeque;
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, RawFd};
@@ -23,6 +22,7 @@ use io_uring::{opcode, squeue, types};
 use super::close::Fd;
 use super::{Completion, Interest, Key, Op, Via, attempted};
 use crate::reactor::driver::uring::GROUP;
+use crate::reactor::fifo::Fifo;
 use crate::reactor::pool::{Lease, Pool};
 use crate::reactor::{Reactor, Waiters};
 
@@ -39,7 +39,7 @@ pub(crate) struct RecvOp {
 
 #[derive(Default)]
 struct State {
-    queue: VecDeque<Lease>,
+    queue: Fifo<Lease>,
     /// Small chunks that came after the queue, copied together.
     spill: Vec<u8>,
     unread: usize,
@@ -176,6 +176,8 @@ impl RecvOp {
     /// Stops the op and waits for its end. Whoever reads afterwards starts a new one.
     pub(crate) fn poll_stop(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state.borrow_mut();
+        // Reading what is left must not fetch more.
+        state.paced = 0;
         match state.phase {
             Phase::Idle => return Poll::Ready(()),
             Phase::Starved => {
@@ -199,7 +201,7 @@ impl RecvOp {
         let unread = mem::take(&mut state.queue);
         let waiters = state.waiters.take();
         drop(state);
-        for lease in &unread {
+        for lease in unread.iter() {
             lease.set_queued(false);
         }
         drop((unread, waiters));
@@ -229,7 +231,7 @@ impl RecvOp {
 
     /// Copies unread bytes to the heap, so that their buffers return to the pool.
     pub(crate) fn copy_out(&self) {
-        for lease in &mut self.state.borrow_mut().queue {
+        for lease in self.state.borrow_mut().queue.iter_mut() {
             if lease.is_pooled() {
                 lease.set_queued(false);
                 *lease = Lease::heap(lease.to_vec());
@@ -424,7 +426,7 @@ impl State {
     fn peek(&mut self, buf: &mut [u8]) -> usize {
         self.seal();
         let mut copied = 0;
-        for lease in &self.queue {
+        for lease in self.queue.iter() {
             let n = lease.len().min(buf.len() - copied);
             buf[copied..copied + n].copy_from_slice(&lease[..n]);
             copied += n;

@@ -10,7 +10,6 @@
 //! | armed | `WAITALL` | when all went out, or an error | a task waits, or the last one went short |
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::io;
 use std::mem;
 use std::net::Shutdown;
@@ -23,6 +22,7 @@ use io_uring::{opcode, squeue, types};
 
 use super::close::Fd;
 use super::{Completion, Interest, Key, Op, attempted};
+use crate::reactor::fifo::Fifo;
 use crate::reactor::pool::{Lease, Pool};
 use crate::reactor::{Alarm, Reactor, Waiters};
 
@@ -34,7 +34,7 @@ pub(crate) struct SendOp {
 
 #[derive(Default)]
 struct State {
-    queue: VecDeque<Chunk>,
+    queue: Fifo<Chunk>,
     /// How much of the first chunk is gone.
     offset: usize,
     /// Bytes not yet handed to the kernel, those in flight included.

@@ -25,6 +25,16 @@ impl Key {
         (u64::from(self.generation) << 32) | u64::from(self.index)
     }
 
+    /// The `user_data` of a cancel of this op.
+    pub(crate) fn to_cancel(self) -> u64 {
+        self.to_user_data() | CANCEL
+    }
+
+    /// The op that a completed cancel was for; `None` if it is no cancel's completion.
+    pub(crate) fn from_cancel(user_data: u64) -> Option<Self> {
+        (user_data & CANCEL != 0).then(|| Self::from_user_data(user_data & !CANCEL))
+    }
+
     /// Any number is accepted: `user_data` is input, and [`Slots`] checks it.
     #[expect(
         clippy::cast_possible_truncation,
@@ -223,7 +233,10 @@ impl Slots {
     }
 }
 
-/// The topmost generation is kept for `user_data` that names no slot.
+/// Tells the completion of a cancel from that of the op.
+const CANCEL: u64 = 1 << 63;
+
+/// The topmost bit of a generation is that of [`CANCEL`].
 const MAX_GENERATION: u32 = u32::MAX >> 1;
 
 #[cfg(test)]

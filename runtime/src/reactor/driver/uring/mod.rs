@@ -105,8 +105,11 @@ impl Uring {
         let entry = match request {
             Request::Entry(entry) => entry,
             Request::Readiness(wait) => poll_form(wait).user_data(wait.user_data),
-            Request::Cancel(wait) => self.unnamed(opcode::AsyncCancel::new(wait.user_data).build()),
-            Request::Close(fd) => self.unnamed(close::ring_form(fd)),
+            Request::Cancel { of, user_data } => {
+                let cancel = opcode::AsyncCancel::new(of.user_data).build();
+                self.silence(cancel).user_data(user_data)
+            }
+            Request::Close(fd) => self.silence(close::ring_form(fd)).user_data(UNNAMED),
         };
         self.push(&entry);
         Ok(())
@@ -121,14 +124,14 @@ impl Uring {
         self.pushed = self.pushed.wrapping_add(1);
     }
 
-    /// An entry whose completion nobody waits for.
-    fn unnamed(&self, entry: squeue::Entry) -> squeue::Entry {
+    /// An entry of which only the failure is interesting.
+    fn silence(&self, entry: squeue::Entry) -> squeue::Entry {
         let flags = if self.skip_success {
             squeue::Flags::SKIP_SUCCESS
         } else {
             squeue::Flags::empty()
         };
-        entry.flags(flags).user_data(UNNAMED)
+        entry.flags(flags)
     }
 
     pub(crate) fn submit(&mut self) -> io::Result<()> {
