@@ -55,6 +55,8 @@ pub struct Features {
     pub multishot_accept: Feature,
     /// One receive operation yields many chunks (since 6.0).
     pub multishot_recv: Feature,
+    /// A multishot receive can be given a total (since 6.17), so a slow reader holds back exactly its own peer.
+    pub recv_limit: Feature,
     /// An operation that succeeds can be silent (`CQE_SKIP`, since 5.17).
     pub skip_success: Feature,
     /// A send that went out whole costs no completion, and one that did not says so at once.
@@ -95,6 +97,7 @@ impl Features {
             ("buffer_ring", &self.buffer_ring),
             ("multishot_accept", &self.multishot_accept),
             ("multishot_recv", &self.multishot_recv),
+            ("recv_limit", &self.recv_limit),
             ("skip_success", &self.skip_success),
             ("silent_send", &self.silent_send),
         ]
@@ -189,6 +192,7 @@ pub(crate) fn without_uring(reason: &str) -> &'static Features {
             buffer_ring: off(),
             multishot_accept: off(),
             multishot_recv: off(),
+            recv_limit: off(),
             skip_success: off(),
             silent_send: off(),
         }
@@ -237,6 +241,10 @@ fn probe(disabled: &Disabled) -> io::Result<Features> {
         supported(fast_poll.is_on())?;
         multishot_accept(&mut trial)
     });
+    let recv_limit = test("recv_limit", &mut || {
+        supported(multishot_recv.is_on())?;
+        recv_limit(&mut trial, &pool)
+    });
     let skip_success = test("skip_success", &mut || supported(trial.ring.skip_success));
     let silent_send = test("silent_send", &mut || {
         supported(fast_poll.is_on() && skip_success.is_on())?;
@@ -253,6 +261,7 @@ fn probe(disabled: &Disabled) -> io::Result<Features> {
         buffer_ring,
         multishot_accept,
         multishot_recv,
+        recv_limit,
         skip_success,
         silent_send,
     })
@@ -290,6 +299,28 @@ fn multishot_recv(trial: &mut Trial, pool: &Rc<Pool>) -> io::Result<()> {
     drop(tx);
     let end = trial.next()?;
     expect(end.result == 0, "the end of the stream was not seen")
+}
+
+/// A receive with a total must end when it is reached, and not before.
+fn recv_limit(trial: &mut Trial, pool: &Rc<Pool>) -> io::Result<()> {
+    let (mut tx, rx) = UnixStream::pair()?;
+    trial.provide(pool);
+    for (limit, expected, more) in [(5, b"seven", false), (6, b"eight", true)] {
+        tx.write_all(expected)?;
+        trial.push(&recv::limited_form(rx.as_raw_fd(), limit));
+        let cqe = trial.next()?;
+        expect(
+            cqueue::more(cqe.flags) == more,
+            "the receive did not end with its total",
+        )?;
+        let lease = chunk_of(&cqe, pool);
+        expect(
+            lease.is_some_and(|lease| &lease[..] == expected),
+            "a chunk came with other bytes",
+        )?;
+    }
+    drop(tx);
+    trial.next().map(drop)
 }
 
 /// One armed accept must yield several connections.
@@ -401,7 +432,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The variable that turns features off.
 const VARIABLE: &str = "RINGSHOT_DISABLE";
 
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 11] = [
+    "recv_limit",
     "fast_poll",
     "ext_arg",
     "defer_taskrun",

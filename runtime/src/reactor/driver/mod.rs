@@ -98,6 +98,14 @@ impl Driver {
         }
     }
 
+    /// Whether another turn would bring completions at once.
+    pub(crate) fn has_more(&mut self) -> bool {
+        match self {
+            Self::Uring(uring) => uring.wants_enter(),
+            Self::Epoll(_) => false,
+        }
+    }
+
     /// Entries pushed since the start, wrapping.
     pub(crate) fn pushed(&self) -> u32 {
         match self {

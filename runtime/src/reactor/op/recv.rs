@@ -9,6 +9,10 @@
 //!    │ └──── final completion ── Stopping
 //!    └────── owner dropped (from anywhere; an op in flight is released)
 //! ```
+//!
+//! How too much is kept from coming: where the kernel can limit a multishot (6.17), it is armed with what there is
+//! room for, and ends by itself. Elsewhere it is cancelled at the high-water mark, after which single-shot receives
+//! are used for a while: a multishot may deliver 33 chunks before a cancel reaches it.
 
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::io;
@@ -45,6 +49,8 @@ struct State {
     unread: usize,
     phase: Phase,
     end: Option<End>,
+    /// The next op starts when little is unread, not only when a reader finds nothing.
+    eager: bool,
     /// Single-shot receives to go before the socket is trusted with a multishot again.
     paced: u8,
     /// The last completion said that the socket holds more, or nothing was received yet.
@@ -177,7 +183,7 @@ impl RecvOp {
     pub(crate) fn poll_stop(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state.borrow_mut();
         // Reading what is left must not fetch more.
-        state.paced = 0;
+        state.eager = false;
         match state.phase {
             Phase::Idle => return Poll::Ready(()),
             Phase::Starved => {
@@ -299,12 +305,12 @@ impl RecvOp {
         }
     }
 
-    /// A reader that was too slow once gets its next chunk ahead of time, and only that one.
+    /// Below the low-water mark the next bytes are fetched ahead of the reader.
     fn after_read(self: &Rc<Self>) {
-        let low_water = self.reactor().limits.recv_high_water / 4;
+        let low_water = self.low_water();
         let fetch = {
             let state = self.state.borrow();
-            state.paced > 0
+            state.eager
                 && state.phase == Phase::Idle
                 && state.end.is_none()
                 && state.unread <= low_water
@@ -320,9 +326,10 @@ impl RecvOp {
         let counters = &self.reactor().counters;
         let mut state = self.state.borrow_mut();
         match state.phase {
-            Phase::InFlight(key) if state.unread >= high_water => {
+            Phase::InFlight(key) if state.unread >= high_water && !self.is_limited() => {
                 counters.pauses.add(1);
                 state.paced = PACED_RECEIVES;
+                state.eager = true;
                 state.phase = Phase::Stopping(key);
                 drop(state);
                 self.reactor().cancel(key);
@@ -342,11 +349,21 @@ impl RecvOp {
                 if state.end.is_none() && !stopped && self.form.get() == Form::Multishot =>
             {
                 counters.rearms.add(1);
+                state.eager = true;
                 drop(state);
-                self.arm();
+                self.after_read();
             }
             _ => {}
         }
+    }
+
+    /// Whether the op in flight ends by itself before too much is unread.
+    fn is_limited(&self) -> bool {
+        self.form.get() == Form::Multishot && self.reactor().features().recv_limit.is_on()
+    }
+
+    fn low_water(&self) -> usize {
+        self.reactor().limits.recv_high_water / 4
     }
 
     fn reactor(&self) -> &Rc<Reactor> {
@@ -441,6 +458,10 @@ unsafe impl Op for RecvOp {
     fn ring_form(&self) -> squeue::Entry {
         let fd = self.fd.as_raw_fd();
         match self.form.get() {
+            Form::Multishot if self.is_limited() => {
+                let room = self.reactor().limits.recv_high_water - self.state.borrow().unread;
+                limited_form(fd, u32::try_from(room).unwrap_or(u32::MAX))
+            }
             Form::Multishot | Form::Readiness => multishot_form(fd),
             Form::Single => single_form(fd, self.state.borrow().maybe_more),
             Form::Heap => {
@@ -521,6 +542,17 @@ pub(crate) fn multishot_form(fd: RawFd) -> squeue::Entry {
     opcode::RecvMulti::new(types::Fd(fd), GROUP).build()
 }
 
+/// A multishot that ends by itself with the chunk that reaches `limit` bytes, which must not be zero (since 6.17). The
+/// rest stays in the socket, and TCP's window makes the peer wait.
+pub(crate) fn limited_form(fd: RawFd, limit: u32) -> squeue::Entry {
+    const _: () = assert!(size_of::<squeue::Entry>() == size_of::<[u32; 16]>());
+    // SAFETY: both are 64 plain bytes: an entry is the kernel's `struct io_uring_sqe` and nothing else.
+    let mut words: [u32; 16] = unsafe { mem::transmute(multishot_form(fd)) };
+    words[SQE_OPTLEN_WORD] = limit;
+    // SAFETY: as above; the kernel accepts or refuses every value of the changed field.
+    unsafe { mem::transmute(words) }
+}
+
 /// One op, one chunk, into a buffer that the kernel picks when there is something to put in.
 fn single_form(fd: RawFd, maybe_more: bool) -> squeue::Entry {
     // A first try on a socket that is known to be empty costs as much as one that succeeds. The flag came in 5.19,
@@ -544,6 +576,9 @@ fn attempt_form(fd: RawFd, bytes: &mut [u8]) -> Option<i32> {
         )
     })
 }
+
+/// linux/io_uring.h: `sqe->optlen` lies at byte 44. The crate has no name for it.
+const SQE_OPTLEN_WORD: usize = 44 / 4;
 
 /// linux/io_uring.h: `IORING_RECVSEND_POLL_FIRST`.
 const RECVSEND_POLL_FIRST: u16 = 1 << 0;

@@ -154,15 +154,7 @@ impl Uring {
             None => Ok(()),
         };
         self.reap(arrived);
-        entered?;
-        // One call hands out at most 20 pieces of deferred work on 6.13+: ask again while there is more, up to
-        // what the completion queue holds, and leave the rest to the next turn.
-        let bound = self.ring.params().cq_entries() as usize;
-        while self.wants_enter() && arrived.len() < bound {
-            self.enter(0, 0, ENTER_GETEVENTS, None)?;
-            self.reap(arrived);
-        }
-        Ok(())
+        entered
     }
 
     pub(crate) fn pushed(&self) -> u32 {
@@ -199,8 +191,8 @@ impl Uring {
         self.ring.submission().len() as u32
     }
 
-    /// Whether the kernel says that an enter would bring completions.
-    fn wants_enter(&mut self) -> bool {
+    /// Whether the kernel says that another enter would bring completions.
+    pub(crate) fn wants_enter(&mut self) -> bool {
         let queue = self.ring.submission();
         queue.taskrun() || queue.cq_overflow()
     }
