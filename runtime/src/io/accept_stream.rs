@@ -46,15 +46,13 @@ use crate::reactor::op::accept::AcceptOp;
 /// ```
 pub struct AcceptStream {
     op: Rc<AcceptOp>,
-    socket: Socket,
 }
 
 impl AcceptStream {
     /// The connections of `listener`, which must be listening.
     pub fn new(listener: Socket) -> Self {
         Self {
-            op: AcceptOp::new(Rc::clone(&listener.0)),
-            socket: listener,
+            op: AcceptOp::new(listener),
         }
     }
 
@@ -90,12 +88,12 @@ impl AcceptStream {
 
     /// The listener.
     pub fn socket(&self) -> &Socket {
-        &self.socket
+        self.op.socket()
     }
 
     /// Stops accepting for good and gives the listener back. Connections that nobody took are closed.
     pub fn into_socket(self) -> Socket {
-        self.socket.clone()
+        self.socket().clone()
     }
 }
 
@@ -117,7 +115,7 @@ impl Drop for AcceptStream {
 impl fmt::Debug for AcceptStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AcceptStream")
-            .field("socket", &self.socket)
+            .field("socket", self.socket())
             .finish_non_exhaustive()
     }
 }

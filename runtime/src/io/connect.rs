@@ -33,7 +33,7 @@ use crate::reactor::op::connect::ConnectOp;
 /// # Ok::<_, std::io::Error>(())
 /// ```
 pub async fn connect(socket: &Socket, address: &SockAddr) -> io::Result<()> {
-    let attempt = Attempt(ConnectOp::start(Rc::clone(&socket.0), address.clone()));
+    let attempt = Attempt(ConnectOp::start(socket.clone(), address.clone()));
     poll_fn(|cx| attempt.0.poll(cx)).await
 }
 

@@ -47,7 +47,6 @@ use crate::reactor::op::recv::{RecvOp, Status};
 /// ```
 pub struct Inbox {
     op: Rc<RecvOp>,
-    socket: Socket,
     /// The chunk that [`poll_fill_buf`](Self::poll_fill_buf) has lent; it is the oldest.
     current: RefCell<Option<Lease>>,
 }
@@ -56,15 +55,14 @@ impl Inbox {
     /// The inbox of a connected stream socket. A socket shall have one inbox only.
     pub fn new(socket: Socket) -> Self {
         Self {
-            op: RecvOp::new(Rc::clone(&socket.0)),
-            socket,
+            op: RecvOp::new(socket),
             current: RefCell::new(None),
         }
     }
 
     /// The socket.
     pub fn socket(&self) -> &Socket {
-        &self.socket
+        self.op.socket()
     }
 
     /// Bytes that have arrived and were not read.
@@ -297,7 +295,7 @@ impl Drop for Inbox {
 impl fmt::Debug for Inbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Inbox")
-            .field("socket", &self.socket)
+            .field("socket", self.socket())
             .field("unread", &self.unread())
             .finish()
     }

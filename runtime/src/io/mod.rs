@@ -12,7 +12,6 @@ mod connect;
 mod inbox;
 mod outbox;
 mod recv_stream;
-mod socket;
 
 pub use self::{
     accept_stream::AcceptStream,
@@ -21,7 +20,7 @@ pub use self::{
     inbox::Inbox,
     outbox::Outbox,
     recv_stream::RecvStream,
-    socket::Socket,
 };
 pub use crate::reactor::op::send::SendBuf;
 pub use crate::reactor::pool::Lease;
+pub use crate::reactor::socket::Socket;

@@ -1,6 +1,5 @@
 //! [`Outbox`].
 
-use std::cell::Cell;
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::rc::Rc;
@@ -49,23 +48,19 @@ use crate::reactor::op::send::SendOp;
 /// ```
 pub struct Outbox {
     op: Rc<SendOp>,
-    socket: Socket,
-    shutdown_on_drop: Cell<bool>,
 }
 
 impl Outbox {
     /// The outbox of a connected stream socket. A socket shall have one outbox only.
     pub fn new(socket: Socket) -> Self {
         Self {
-            op: SendOp::new(Rc::clone(&socket.0)),
-            socket,
-            shutdown_on_drop: Cell::new(false),
+            op: SendOp::new(socket),
         }
     }
 
     /// The socket.
     pub fn socket(&self) -> &Socket {
-        &self.socket
+        self.op.socket()
     }
 
     /// Takes as many bytes of `buf` as there is room for.
@@ -170,7 +165,7 @@ impl Outbox {
     /// Whether dropping this outbox ends the write direction (after the drain), though the socket may live on: the
     /// way of a half that was split off. Off at first.
     pub fn shutdown_on_drop(&self, shutdown: bool) {
-        self.shutdown_on_drop.set(shutdown);
+        self.op.shutdown_on_drop(shutdown);
     }
 
     fn check_writable(&self) -> io::Result<()> {
@@ -192,14 +187,14 @@ impl Outbox {
 
 impl Drop for Outbox {
     fn drop(&mut self) {
-        self.op.disown(self.shutdown_on_drop.get());
+        self.op.disown();
     }
 }
 
 impl fmt::Debug for Outbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Outbox")
-            .field("socket", &self.socket)
+            .field("socket", self.socket())
             .field("queued", &self.op.queued())
             .finish()
     }

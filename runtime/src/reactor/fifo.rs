@@ -7,14 +7,16 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 pub(crate) struct Fifo<T> {
     first: Option<T>,
-    rest: VecDeque<T>,
+    /// Boxed, as it is nearly always empty: a word, not four, in every socket.
+    #[expect(clippy::box_collection, reason = "see above")]
+    rest: Option<Box<VecDeque<T>>>,
 }
 
 impl<T> Default for Fifo<T> {
     fn default() -> Self {
         Self {
             first: None,
-            rest: VecDeque::new(),
+            rest: None,
         }
     }
 }
@@ -25,20 +27,19 @@ impl<T> Fifo<T> {
         if self.first.is_none() {
             self.first = Some(item);
         } else {
-            self.rest.push_back(item);
+            self.rest.get_or_insert_default().push_back(item);
         }
     }
 
     pub(crate) fn push_front(&mut self, item: T) {
         if let Some(first) = self.first.replace(item) {
-            self.rest.push_front(first);
+            self.rest.get_or_insert_default().push_front(first);
         }
     }
 
     pub(crate) fn pop_front(&mut self) -> Option<T> {
-        let item = self.first.take();
-        self.first = self.rest.pop_front();
-        item
+        let next = self.rest.as_mut().and_then(|rest| rest.pop_front());
+        std::mem::replace(&mut self.first, next)
     }
 
     pub(crate) fn front(&self) -> Option<&T> {
@@ -50,23 +51,25 @@ impl<T> Fifo<T> {
     }
 
     pub(crate) fn back(&self) -> Option<&T> {
-        self.rest.back().or(self.first.as_ref())
+        let last = self.rest.as_ref().and_then(|rest| rest.back());
+        last.or(self.first.as_ref())
     }
 
     pub(crate) fn back_mut(&mut self) -> Option<&mut T> {
-        self.rest.back_mut().or(self.first.as_mut())
+        let last = self.rest.as_mut().and_then(|rest| rest.back_mut());
+        last.or(self.first.as_mut())
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> + Clone {
-        self.first.iter().chain(&self.rest)
+        (self.first.iter()).chain(self.rest.iter().flat_map(|rest| rest.iter()))
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.first.iter_mut().chain(&mut self.rest)
+        (self.first.iter_mut()).chain(self.rest.iter_mut().flat_map(|rest| rest.iter_mut()))
     }
 
     pub(crate) fn len(&self) -> usize {
-        usize::from(self.first.is_some()) + self.rest.len()
+        usize::from(self.first.is_some()) + self.rest.as_ref().map_or(0, |rest| rest.len())
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -10,6 +10,7 @@ mod fifo;
 pub(crate) mod op;
 pub(crate) mod pool;
 pub(crate) mod probe;
+pub(crate) mod socket;
 mod waiters;
 
 use std::cell::{Cell, RefCell};

@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use io_uring::{opcode, squeue, types};
 
-use super::close::Fd;
 use super::{Completion, Interest, Key, Op, Via, attempted};
 use crate::reactor::pool::Pool;
+use crate::reactor::socket::Socket;
 use crate::reactor::{Alarm, Reactor, Waiters};
 
 /// The accepting side of one listener.
 pub(crate) struct AcceptOp {
-    fd: Rc<Fd>,
+    socket: Socket,
     state: RefCell<State>,
 }
 
@@ -47,9 +47,9 @@ enum Phase {
 }
 
 impl AcceptOp {
-    pub(crate) fn new(fd: Rc<Fd>) -> Rc<Self> {
+    pub(crate) fn new(socket: Socket) -> Rc<Self> {
         let op = Rc::new(Self {
-            fd,
+            socket,
             state: RefCell::default(),
         });
         op.set_nonblocking(true);
@@ -133,7 +133,7 @@ impl AcceptOp {
     /// a blocking listener (before 6.1 it does not wait for one that is not).
     fn set_nonblocking(&self, nonblocking: bool) {
         if self.reactor().via() == Via::Readiness
-            && let Err(error) = socket2::SockRef::from(&*self.fd).set_nonblocking(nonblocking)
+            && let Err(error) = socket2::SockRef::from(&self.socket).set_nonblocking(nonblocking)
         {
             tracing::warn!(%error, "a listener's blocking mode cannot be changed");
         }
@@ -190,12 +190,16 @@ impl AcceptOp {
         }
     }
 
+    pub(crate) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
     fn limit(&self) -> usize {
         self.reactor().limits.accept_backlog
     }
 
     fn reactor(&self) -> &Rc<Reactor> {
-        self.fd.reactor()
+        self.socket.reactor()
     }
 }
 
@@ -229,7 +233,7 @@ impl State {
 // SAFETY: the entries point to nothing.
 unsafe impl Op for AcceptOp {
     fn ring_form(&self) -> squeue::Entry {
-        let fd = self.fd.as_raw_fd();
+        let fd = self.socket.as_raw_fd();
         if self.reactor().features().multishot_accept.is_on() {
             multishot_form(fd)
         } else {
@@ -240,14 +244,14 @@ unsafe impl Op for AcceptOp {
     }
 
     fn interest(&self) -> (RawFd, Interest) {
-        (self.fd.as_raw_fd(), Interest::Readable)
+        (self.socket.as_raw_fd(), Interest::Readable)
     }
 
     fn attempt(&self, _: &Rc<Pool>) -> Option<Completion> {
         // SAFETY: no address is asked for, so no pointer is passed.
         let fd = unsafe {
             libc::accept4(
-                self.fd.as_raw_fd(),
+                self.socket.as_raw_fd(),
                 std::ptr::null_mut(),
                 std::ptr::null_mut(),
                 libc::SOCK_CLOEXEC,

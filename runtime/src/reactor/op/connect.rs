@@ -9,14 +9,14 @@ use std::task::{Context, Poll};
 use io_uring::{opcode, squeue, types};
 use socket2::SockAddr;
 
-use super::close::Fd;
 use super::{Completion, Interest, Key, Op, Via};
 use crate::reactor::Waiters;
 use crate::reactor::pool::Pool;
+use crate::reactor::socket::Socket;
 
 /// One attempt to connect one socket.
 pub(crate) struct ConnectOp {
-    fd: Rc<Fd>,
+    socket: Socket,
     /// The kernel reads it when the op is issued, which may be a turn after the submission.
     address: SockAddr,
     state: RefCell<State>,
@@ -30,20 +30,20 @@ struct State {
 }
 
 impl ConnectOp {
-    pub(crate) fn start(fd: Rc<Fd>, address: SockAddr) -> Rc<Self> {
+    pub(crate) fn start(socket: Socket, address: SockAddr) -> Rc<Self> {
         let op = Rc::new(Self {
-            fd,
+            socket,
             address,
             state: RefCell::default(),
         });
-        let via = op.fd.reactor().via();
+        let via = op.socket.reactor().via();
         if via == Via::Readiness
             && let Some(result) = op.begin()
         {
             op.state.borrow_mut().result = Some(result);
             return op;
         }
-        let key = (op.fd.reactor()).submit(Rc::clone(&op) as Rc<dyn Op>, via);
+        let key = (op.socket.reactor()).submit(Rc::clone(&op) as Rc<dyn Op>, via);
         {
             let mut state = op.state.borrow_mut();
             state.key = key;
@@ -56,7 +56,7 @@ impl ConnectOp {
 
     /// Begins the handshake without the ring. `None`: it goes on, and its end is readiness to write.
     fn begin(&self) -> Option<i32> {
-        let socket = socket2::SockRef::from(&*self.fd);
+        let socket = socket2::SockRef::from(&self.socket);
         let begun = socket
             .set_nonblocking(true)
             .and_then(|()| socket.connect(&self.address));
@@ -86,7 +86,7 @@ impl ConnectOp {
     pub(crate) fn disown(&self) {
         let key = self.state.borrow_mut().key.take();
         if let Some(key) = key {
-            self.fd.reactor().release(key);
+            self.socket.reactor().release(key);
         }
     }
 }
@@ -94,17 +94,17 @@ impl ConnectOp {
 // SAFETY: the entry points to `address`, which is inside the `Rc`, never moves and is never written.
 unsafe impl Op for ConnectOp {
     fn ring_form(&self) -> squeue::Entry {
-        let fd = types::Fd(self.fd.as_raw_fd());
+        let fd = types::Fd(self.socket.as_raw_fd());
         opcode::Connect::new(fd, self.address.as_ptr().cast(), self.address.len()).build()
     }
 
     fn interest(&self) -> (RawFd, Interest) {
-        (self.fd.as_raw_fd(), Interest::Writable)
+        (self.socket.as_raw_fd(), Interest::Writable)
     }
 
     fn attempt(&self, _: &Rc<Pool>) -> Option<Completion> {
         // Writable: the handshake that was started has ended, one way or the other.
-        let error = socket2::SockRef::from(&*self.fd).take_error();
+        let error = socket2::SockRef::from(&self.socket).take_error();
         let errno = match error {
             Ok(None) => 0,
             Ok(Some(error)) | Err(error) => error.raw_os_error().unwrap_or(libc::EIO),

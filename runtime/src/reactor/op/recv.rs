@@ -23,21 +23,21 @@ use std::task::{Context, Poll, Waker};
 
 use io_uring::{opcode, squeue, types};
 
-use super::close::Fd;
 use super::{Completion, Interest, Key, Op, Via, attempted};
 use crate::reactor::driver::uring::GROUP;
 use crate::reactor::fifo::Fifo;
 use crate::reactor::pool::{Lease, Pool};
+use crate::reactor::socket::Socket;
 use crate::reactor::{Reactor, Waiters};
 
 /// The receiving side of one socket.
 pub(crate) struct RecvOp {
-    fd: Rc<Fd>,
+    socket: Socket,
     /// The key in the reactor's list of inboxes.
     inbox: Cell<usize>,
     form: Cell<Form>,
     /// What [`Form::Heap`] receives into; the kernel's while such an op is in flight.
-    heap: UnsafeCell<Vec<u8>>,
+    heap: UnsafeCell<Box<[u8]>>,
     state: RefCell<State>,
 }
 
@@ -97,9 +97,9 @@ pub(crate) enum Status {
 }
 
 impl RecvOp {
-    pub(crate) fn new(fd: Rc<Fd>) -> Rc<Self> {
+    pub(crate) fn new(socket: Socket) -> Rc<Self> {
         let op = Rc::new(Self {
-            fd,
+            socket,
             inbox: Cell::new(0),
             form: Cell::new(Form::Multishot),
             heap: UnsafeCell::default(),
@@ -270,7 +270,7 @@ impl RecvOp {
         self.form.set(form);
         if form == Form::Heap {
             // SAFETY: no op is in flight (the phase is Idle or Starved), so the buffer is ours.
-            unsafe { *self.heap.get() = vec![0; HEAP_CHUNK] };
+            unsafe { *self.heap.get() = vec![0; HEAP_CHUNK].into_boxed_slice() };
         }
         let via = match form {
             Form::Readiness => Via::Readiness,
@@ -366,8 +366,12 @@ impl RecvOp {
         self.reactor().limits.recv_high_water / 4
     }
 
+    pub(crate) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
     fn reactor(&self) -> &Rc<Reactor> {
-        self.fd.reactor()
+        self.socket.reactor()
     }
 }
 
@@ -456,7 +460,7 @@ impl State {
 // (nothing in flight then) or taken by `complete` (the op's only completion has arrived).
 unsafe impl Op for RecvOp {
     fn ring_form(&self) -> squeue::Entry {
-        let fd = self.fd.as_raw_fd();
+        let fd = self.socket.as_raw_fd();
         match self.form.get() {
             Form::Multishot if self.is_limited() => {
                 let room = self.reactor().limits.recv_high_water - self.state.borrow().unread;
@@ -473,11 +477,11 @@ unsafe impl Op for RecvOp {
     }
 
     fn interest(&self) -> (RawFd, Interest) {
-        (self.fd.as_raw_fd(), Interest::Readable)
+        (self.socket.as_raw_fd(), Interest::Readable)
     }
 
     fn attempt(&self, pool: &Rc<Pool>) -> Option<Completion> {
-        let fd = self.fd.as_raw_fd();
+        let fd = self.socket.as_raw_fd();
         let mut result = None;
         let buffer = pool.fill(|bytes| {
             result = attempt_form(fd, bytes);
@@ -508,7 +512,7 @@ unsafe impl Op for RecvOp {
             (1.., Some(lease)) => state.push(lease, pool_is_short),
             (n @ 1.., None) if self.form.get() == Form::Heap => {
                 // SAFETY: the op's only completion is here, so the kernel is done with the buffer.
-                let mut bytes = mem::take(unsafe { &mut *self.heap.get() });
+                let mut bytes = mem::take(unsafe { &mut *self.heap.get() }).into_vec();
                 bytes.truncate(n as usize);
                 state.push(Lease::heap(bytes), false);
             }

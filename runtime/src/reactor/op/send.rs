@@ -20,15 +20,15 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use io_uring::{opcode, squeue, types};
 
-use super::close::Fd;
 use super::{Completion, Interest, Key, Op, attempted};
 use crate::reactor::fifo::Fifo;
 use crate::reactor::pool::{Lease, Pool};
+use crate::reactor::socket::Socket;
 use crate::reactor::{Alarm, Reactor, Waiters};
 
 /// The sending side of one socket.
 pub(crate) struct SendOp {
-    fd: Rc<Fd>,
+    socket: Socket,
     state: RefCell<State>,
 }
 
@@ -43,6 +43,7 @@ struct State {
     /// The last send went short: the socket's buffer is full, so the next one waits for room.
     blocked: bool,
     dirty: bool,
+    shutdown_on_drop: bool,
     error: Option<i32>,
     ending: Ending,
     owner: Owner,
@@ -189,9 +190,9 @@ impl Chunk {
 }
 
 impl SendOp {
-    pub(crate) fn new(fd: Rc<Fd>) -> Rc<Self> {
+    pub(crate) fn new(socket: Socket) -> Rc<Self> {
         Rc::new(Self {
-            fd,
+            socket,
             state: RefCell::default(),
         })
     }
@@ -300,10 +301,15 @@ impl SendOp {
         Poll::Ready(self.end())
     }
 
-    /// The owner is gone. What is queued is drained in the background; then the write direction ends, if `shutdown`
-    /// asks for that (otherwise the last owner of the descriptor ends both by closing it).
-    pub(crate) fn disown(self: &Rc<Self>, shutdown: bool) {
+    pub(crate) fn shutdown_on_drop(&self, shutdown: bool) {
+        self.state.borrow_mut().shutdown_on_drop = shutdown;
+    }
+
+    /// The owner is gone. What is queued is drained in the background; then the write direction ends, if that was
+    /// asked for (otherwise the last owner of the descriptor ends both by closing it).
+    pub(crate) fn disown(self: &Rc<Self>) {
         let mut state = self.state.borrow_mut();
+        let shutdown = state.shutdown_on_drop;
         let waiters = state.waiters.take();
         if shutdown && state.ending == Ending::Open {
             state.ending = Ending::Wanted;
@@ -348,7 +354,7 @@ impl SendOp {
         }
         drop(state);
         // A direct call: through the ring it would run on a kernel thread and cost ten times as much.
-        match socket2::SockRef::from(&*self.fd).shutdown(Shutdown::Write) {
+        match socket2::SockRef::from(&self.socket).shutdown(Shutdown::Write) {
             // The peer has reset the connection: there is no direction left to end.
             Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => Ok(()),
             ended => ended,
@@ -364,12 +370,16 @@ impl SendOp {
         self.reactor().mark_dirty(Rc::clone(self));
     }
 
+    pub(crate) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
     fn high_water(&self) -> usize {
         self.reactor().limits.send_high_water
     }
 
     fn reactor(&self) -> &Rc<Reactor> {
-        self.fd.reactor()
+        self.socket.reactor()
     }
 
     // ---- for the reactor ----
@@ -556,7 +566,7 @@ impl State {
 unsafe impl Op for SendOp {
     fn ring_form(&self) -> squeue::Entry {
         let state = self.state.borrow();
-        let fd = self.fd.as_raw_fd();
+        let fd = self.socket.as_raw_fd();
         let Some(flight) = &state.flight else {
             return opcode::Nop::new().build(); // never: `flush` has just set it
         };
@@ -570,12 +580,12 @@ unsafe impl Op for SendOp {
     }
 
     fn interest(&self) -> (RawFd, Interest) {
-        (self.fd.as_raw_fd(), Interest::Writable)
+        (self.socket.as_raw_fd(), Interest::Writable)
     }
 
     fn attempt(&self, _: &Rc<Pool>) -> Option<Completion> {
         let state = self.state.borrow();
-        let fd = self.fd.as_raw_fd();
+        let fd = self.socket.as_raw_fd();
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         let sent = match &state.flight.as_ref()?.gather {
             // SAFETY: as for the ring form: the message and what it points to live as long as the flight.
