@@ -44,8 +44,9 @@ pub(crate) struct RecvOp {
 #[derive(Default)]
 struct State {
     queue: Fifo<Lease>,
-    /// Small chunks that came after the queue, copied together.
-    spill: Vec<u8>,
+    /// Small chunks that came after the queue, copied together. Boxed, as most sockets never have any.
+    #[expect(clippy::box_collection, reason = "see above")]
+    spill: Option<Box<Vec<u8>>>,
     unread: usize,
     phase: Phase,
     end: Option<End>,
@@ -391,9 +392,10 @@ impl State {
         self.unread += lease.len();
         let small = lease.len() <= SMALL_CHUNK;
         let lags = self.queue.len() >= LAG && small || pool_is_short && !self.queue.is_empty();
-        if lags || small && !self.spill.is_empty() {
-            self.spill.extend_from_slice(&lease);
-            if self.spill.len() >= SPILL {
+        if lags || small && self.spill.is_some() {
+            let spill = self.spill.get_or_insert_default();
+            spill.extend_from_slice(&lease);
+            if spill.len() >= SPILL {
                 self.seal();
             }
             return;
@@ -405,9 +407,8 @@ impl State {
 
     /// Moves the spill to the end of the queue.
     fn seal(&mut self) {
-        if !self.spill.is_empty() {
-            self.queue
-                .push_back(Lease::heap(mem::take(&mut self.spill)));
+        if let Some(spill) = self.spill.take() {
+            self.queue.push_back(Lease::heap(*spill));
         }
     }
 

@@ -55,7 +55,7 @@ struct Flight {
     key: Key,
     kind: Kind,
     /// Chunks at the front of the queue that it refers to; they must not change.
-    chunks: usize,
+    chunks: u8,
     bytes: usize,
     gather: Option<Box<Gather>>,
 }
@@ -483,7 +483,10 @@ impl SendOp {
 impl State {
     fn append(&mut self, mut bytes: &[u8], spares: &Spares) {
         self.queued += bytes.len();
-        let in_flight = self.flight.as_ref().map_or(0, |flight| flight.chunks);
+        let in_flight = self
+            .flight
+            .as_ref()
+            .map_or(0, |flight| flight.chunks.into());
         while !bytes.is_empty() {
             // A chunk in flight is the kernel's to read: it is never appended to.
             let room = match self.queue.back() {
@@ -534,7 +537,8 @@ impl State {
         Flight {
             key: Key::NONE,
             kind,
-            chunks,
+            // At most `MAX_GATHER`.
+            chunks: chunks as u8,
             bytes,
             gather,
         }
