@@ -213,7 +213,7 @@ impl Inbox {
         self.op.poll_stop(cx)
     }
 
-    /// Takes everything that has arrived.
+    /// Takes everything that has arrived. After [`poll_stop`](Self::poll_stop) nothing more is fetched.
     pub fn take_unread(&mut self) -> Vec<u8> {
         let mut bytes = vec![0; self.unread()];
         let mut copied = 0;

@@ -417,6 +417,7 @@ impl Reactor {
         match next {
             Next::Deliver(op) => op.complete(done),
             Next::Reclaim(op) => op.reclaim(done),
+            Next::Drop(op) => drop(op),
             Next::Attempt(op) => self.attempt(key, op),
             Next::Unknown => {
                 self.counters.unknown.add(1);

@@ -44,6 +44,8 @@ pub struct Features {
     pub backend: Backend,
     /// Completions are worked out inside our own call only (`DEFER_TASKRUN`, since 6.1).
     pub deferred_task_work: Feature,
+    /// A sleep can be given a limit in the same call (`EXT_ARG`, since 5.11).
+    pub ext_arg: Feature,
     /// The kernel itself waits for a socket that is not ready (`FAST_POLL`, since 5.7). Without it the runtime waits
     /// for readiness and then does the operation.
     pub fast_poll: Feature,
@@ -92,6 +94,7 @@ impl Features {
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &Feature)> {
         [
             ("fast_poll", &self.fast_poll),
+            ("ext_arg", &self.ext_arg),
             ("defer_taskrun", &self.deferred_task_work),
             ("ring_fd", &self.ring_fd),
             ("buffer_ring", &self.buffer_ring),
@@ -188,6 +191,7 @@ pub(crate) fn without_uring(reason: &str) -> &'static Features {
             backend: Backend::Epoll,
             deferred_task_work: off(),
             fast_poll: off(),
+            ext_arg: off(),
             ring_fd: off(),
             buffer_ring: off(),
             multishot_accept: off(),
@@ -227,6 +231,7 @@ fn probe(disabled: &Disabled) -> io::Result<Features> {
     let fast_poll = test("fast_poll", &mut || {
         supported(trial.ring.ring().params().is_feature_fast_poll())
     });
+    let ext_arg = test("ext_arg", &mut || supported(trial.ring.ext_arg));
     let ring_fd = test("ring_fd", &mut || supported(trial.ring.is_registered()));
     let pool = Pool::new(2, 64)?;
     let buffer_ring = test("buffer_ring", &mut || {
@@ -257,6 +262,7 @@ fn probe(disabled: &Disabled) -> io::Result<Features> {
         backend: Backend::Uring,
         deferred_task_work,
         fast_poll,
+        ext_arg,
         ring_fd,
         buffer_ring,
         multishot_accept,

@@ -133,6 +133,8 @@ pub(crate) enum Next {
     Reclaim(Rc<dyn Op>),
     /// The readiness that the op waited for is there: attempt it.
     Attempt(Rc<dyn Op>),
+    /// Nobody waits for the op any more, and it holds nothing.
+    Drop(Rc<dyn Op>),
     /// No such op: its slot was freed, or the number never was one of ours.
     Unknown,
 }
@@ -161,10 +163,12 @@ impl Slots {
         if slot.via == Via::Readiness && slot.state == State::Armed && !failed {
             return Next::Attempt(Rc::clone(&slot.op));
         }
+        let via = slot.via;
         let (state, effect) = transition(slot.state, Event::Completed { last: !more });
-        let op = self.advance(key, state);
-        match (effect, op) {
+        match (effect, self.advance(key, state)) {
             (Effect::Deliver, Some(op)) => Next::Deliver(op),
+            // Readiness carries nothing that could be given back.
+            (_, Some(op)) if via == Via::Readiness => Next::Drop(op),
             (_, Some(op)) => Next::Reclaim(op),
             (_, None) => Next::Unknown,
         }
@@ -314,6 +318,15 @@ mod tests {
             slots.completed(key, true, false),
             Next::Reclaim(_)
         ));
+        assert_eq!(slots.len(), 0);
+    }
+
+    #[test]
+    fn readiness_for_an_orphan_is_not_taken_for_its_result() {
+        let mut slots = Slots::default();
+        let key = slots.insert(Rc::new(Inert), Via::Readiness).unwrap();
+        assert!(slots.release(key));
+        assert!(matches!(slots.completed(key, false, false), Next::Drop(_)));
         assert_eq!(slots.len(), 0);
     }
 

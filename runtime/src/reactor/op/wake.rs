@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use io_uring::{opcode, squeue, types};
 
-use super::{Completion, Interest, Op, attempted};
+use super::{Completion, Interest, Op, Via, attempted};
 use crate::reactor::Reactor;
 use crate::reactor::pool::Pool;
 
@@ -17,7 +17,7 @@ pub(crate) struct Bell(OwnedFd);
 
 impl Bell {
     pub(crate) fn new() -> io::Result<Arc<Self>> {
-        // Blocking: a read through the ring shall wait. Ringing never does, as the counter cannot fill up.
+        // Blocking: a read through the ring shall wait, which kernels of old refuse on a file that is not.
         // SAFETY: takes no pointer.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
         if fd < 0 {
@@ -27,8 +27,16 @@ impl Bell {
         Ok(Arc::new(Self(unsafe { OwnedFd::from_raw_fd(fd) })))
     }
 
+    /// For the attempt form, which must not wait.
+    fn set_nonblocking(&self) {
+        // SAFETY: takes no pointer. There is no other flag to be kept.
+        let set = unsafe { libc::fcntl(self.0.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
+        debug_assert_eq!(set, 0, "an eventfd of our own");
+    }
+
     pub(crate) fn ring(&self) {
         let one = 1_u64.to_ne_bytes();
+        // It never waits, as the counter cannot fill up: it would take 2⁶⁴ − 1 wakes.
         // SAFETY: the eight bytes live until the call returns.
         let written = unsafe { libc::write(self.0.as_raw_fd(), one.as_ptr().cast(), one.len()) };
         debug_assert_eq!(written, 8, "ringing a bell");
@@ -46,6 +54,9 @@ pub(crate) struct WakeOp {
 
 impl WakeOp {
     pub(crate) fn new(bell: Arc<Bell>, reactor: &Rc<Reactor>) -> Rc<Self> {
+        if reactor.via() == Via::Readiness {
+            bell.set_nonblocking();
+        }
         Rc::new(Self {
             bell,
             count: UnsafeCell::new([0; 8]),

@@ -34,7 +34,7 @@ pub(crate) struct Uring {
     sleep_flags: u32,
     registered: bool,
     /// A sleep can be given a limit (since 5.11).
-    ext_arg: bool,
+    pub(crate) ext_arg: bool,
     /// An entry can ask for no completion when it succeeds (since 5.17).
     pub(crate) skip_success: bool,
     task_work: TaskWork,
