@@ -1,0 +1,64 @@
+//! A future that is given up, polled or not, dropped or leaked, loses no byte, no connection, no descriptor and no
+//! buffer.
+//!
+//! All tests draw what they do from a seed, which is shown when one fails.
+
+mod connections;
+mod reads;
+mod reentry;
+mod timers;
+mod writes;
+
+use std::io::{ErrorKind, Read};
+use std::net::TcpStream as Peer;
+use std::time::{Duration, Instant};
+
+use net::TcpListener;
+use runtime::Builder;
+use support::{Rng, open_fds, settled};
+
+/// Runs `body` on a runtime of its own and checks that all is given back: ops, buffers, descriptors.
+fn run(what: &str, builder: Builder, body: impl AsyncFnOnce(Rng)) {
+    let rng = Rng::from_env();
+    let what = format!("{what} (seed {})", rng.seed());
+    let _alone = support::alone(&what, Duration::from_secs(120));
+    let fds_before = open_fds();
+    let runtime = builder.build().unwrap();
+    runtime.block_on(async {
+        let now = || (open_fds(), runtime::metrics().ops);
+        let before = now();
+        body(rng).await;
+        settled("open descriptors and ops", before, now).await;
+        let in_use = || runtime::metrics().buffers - runtime::metrics().buffers_free;
+        settled("buffers in use", 0, in_use).await;
+    });
+    drop(runtime);
+    assert_eq!(open_fds(), fds_before, "open descriptors after the runtime");
+}
+
+async fn listen() -> TcpListener {
+    TcpListener::bind(support::loopback()).await.unwrap()
+}
+
+/// Waits, without blocking the worker, until the other side is gone: closed or reset.
+async fn wait_for_end(peer: &mut Peer) {
+    peer.set_nonblocking(true).unwrap();
+    let start = Instant::now();
+    loop {
+        match peer.read(&mut [0; 4096]) {
+            Ok(0) => return,
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return,
+            Err(error) if error.kind() != ErrorKind::WouldBlock => panic!("{error}"),
+            Ok(_) | Err(_) => runtime::yield_now().await,
+        }
+        assert!(
+            start.elapsed() < Duration::from_secs(20),
+            "the socket stays open"
+        );
+    }
+}
+
+/// From nothing to 2 ms: on both sides of what a loopback connection takes to react.
+fn random_pause(rng: &mut Rng) -> Duration {
+    Duration::from_micros(rng.below(2000) as u64)
+}

@@ -1,0 +1,184 @@
+//! Out of descriptors. The server is a process of its own, since the limit is the process's.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::io;
+use std::net::{SocketAddr, TcpStream as Peer};
+use std::rc::Rc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use net::TcpStream;
+use runtime::Builder;
+use support::{Child, Parent, Pinger, Server, Watchdog, handlers};
+
+use crate::alone;
+
+/// Connections that the server has descriptors for.
+const ROOM: usize = 40;
+/// Descriptors that it holds for no good reason, until it is told to let go.
+const BALLAST: usize = 30;
+/// Connections beyond the limit.
+const SURPLUS: usize = 20;
+
+#[test]
+fn running_out_of_descriptors_is_one_error_and_no_spin_and_heals_by_itself() {
+    const NAME: &str =
+        "descriptors::running_out_of_descriptors_is_one_error_and_no_spin_and_heals_by_itself";
+    if let Some(parent) = Parent::in_child(NAME) {
+        return serve(&parent);
+    }
+    let _alone = alone(NAME);
+    let mut child = Child::start(NAME);
+    let addr: SocketAddr = child.hear().parse().unwrap();
+
+    // The kernel completes the handshakes, so all of them connect; the server has room for the first.
+    let mut served = Pinger::new(support::connect_many(addr, ROOM), 64);
+    served.rounds(1);
+    let surplus = support::connect_many(addr, SURPLUS);
+    wait_for_errors(&mut child, 1);
+    assert_eq!(status(&mut child).live, ROOM);
+
+    // The outage lasts, and costs nothing.
+    let before = status(&mut child);
+    thread::sleep(Duration::from_secs(1));
+    let after = status(&mut child);
+    assert_eq!(after.errors, 1, "one error for the outage");
+    let enters = after.enters - before.enters;
+    assert!(enters < 100, "{enters} enters in one second of outage");
+    served.rounds(10);
+
+    // Descriptors are freed by somebody else: nobody tells the runtime.
+    let freed = Instant::now();
+    child.ask("free");
+    let mut late = Pinger::new(surplus, 64);
+    late.rounds(1);
+    println!("served again after {:?}", freed.elapsed());
+    assert!(
+        freed.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        freed.elapsed()
+    );
+    assert_eq!(
+        status(&mut child).errors,
+        1,
+        "the first outage had one error"
+    );
+
+    // The second outage ends because connections close.
+    let mut streams = support::connect_many(addr, BALLAST);
+    wait_for_errors(&mut child, 2);
+    served.rounds(1);
+    let closed = served.into_streams().len();
+    Pinger::new(std::mem::take(&mut streams), 64).rounds(1);
+    late.rounds(1);
+    let errors = status(&mut child).errors;
+    // Each descriptor that comes free may be taken before the next one comes free.
+    assert!((2..=2 + closed).contains(&errors), "{errors} errors");
+    child.finish();
+}
+
+/// Connections that were reset while they waited for a descriptor are no reason to stop.
+#[test]
+fn connections_that_die_while_they_wait_for_a_descriptor_are_survived() {
+    const NAME: &str =
+        "descriptors::connections_that_die_while_they_wait_for_a_descriptor_are_survived";
+    if let Some(parent) = Parent::in_child(NAME) {
+        return serve(&parent);
+    }
+    let _alone = alone(NAME);
+    let mut child = Child::start(NAME);
+    let addr: SocketAddr = child.hear().parse().unwrap();
+    let mut served = Pinger::new(support::connect_many(addr, ROOM), 64);
+    served.rounds(1);
+    let doomed: Vec<Peer> = support::connect_many(addr, SURPLUS);
+    wait_for_errors(&mut child, 1);
+    doomed.into_iter().for_each(support::reset);
+    served.rounds(1);
+    child.ask("free");
+    let mut late = Pinger::new(support::connect_many(addr, BALLAST - SURPLUS), 64);
+    late.rounds(2);
+    served.rounds(1);
+    child.finish();
+}
+
+/// What the server says about itself.
+#[derive(Clone, Copy, Debug)]
+struct Status {
+    live: usize,
+    errors: usize,
+    enters: u64,
+}
+
+fn status(child: &mut Child) -> Status {
+    let answer = child.ask("status");
+    let numbers: Vec<u64> = answer
+        .split(' ')
+        .map(|number| number.parse().unwrap())
+        .collect();
+    Status {
+        live: numbers[0] as usize,
+        errors: numbers[1] as usize,
+        enters: numbers[2],
+    }
+}
+
+fn wait_for_errors(child: &mut Child, count: usize) {
+    support::eventually("errors of accept", count, || status(child).errors);
+}
+
+/// The child.
+fn serve(parent: &Parent) {
+    let _watchdog = Watchdog::start("the child", Duration::from_secs(60));
+    let mut ballast: Vec<File> = (0..BALLAST)
+        .map(|_| File::open("/dev/null").unwrap())
+        .collect();
+    let build = || {
+        let runtime = Builder::new().build().unwrap();
+        // Now, because an accept that is armed keeps the limit of that moment. The listener is still to come.
+        support::leave_fd_room(ROOM + 1);
+        runtime
+    };
+    let server = Server::start_on(build, counted_echo);
+    parent.say(&server.addr().to_string());
+    let mut errors = 0;
+    while let Some(command) = parent.hear() {
+        if command == "free" {
+            ballast.clear();
+        }
+        let taken: Vec<io::Error> = server.take_accept_errors();
+        for error in &taken {
+            assert_eq!(error.raw_os_error(), Some(libc::EMFILE), "{error}");
+        }
+        errors += taken.len();
+        let (live, enters) =
+            server.run(|| (LIVE.with(|live| live.get()), runtime::metrics().enters));
+        parent.say(&format!("{live} {errors} {enters}"));
+    }
+}
+
+thread_local! {
+    /// Connections of this worker.
+    static LIVE: Rc<Cell<usize>> = Rc::default();
+}
+
+async fn counted_echo(stream: TcpStream) -> io::Result<()> {
+    let _counted = Counted::new();
+    handlers::echo_copy(stream).await
+}
+
+struct Counted(Rc<Cell<usize>>);
+
+impl Counted {
+    fn new() -> Self {
+        let live = LIVE.with(Rc::clone);
+        live.set(live.get() + 1);
+        Self(live)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}

@@ -1,0 +1,125 @@
+//! One call of the kernel per turn of the loop, and no other call.
+//!
+//! The budgets hold on the ring with multishot receives and silent sends, the rung that a current kernel gives. On
+//! lower rungs a message costs more, by design, so there these tests check only that the messages arrive.
+
+use std::io;
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
+
+use futures::{AsyncReadExt, AsyncWriteExt};
+use net::TcpStream;
+use runtime::Metrics;
+use support::{CallCounter, Calls, Pinger, Server, Watchdog};
+
+const MESSAGES: u64 = 100_000;
+const MESSAGE_LEN: usize = 64;
+/// By then the receive is armed and all memory is there.
+const WARM_UP: u64 = 1_000;
+
+#[test]
+fn one_connection_costs_one_enter_per_message_and_no_other_call() {
+    let _watchdog = Watchdog::start("ping-pong", Duration::from_secs(120));
+    let (sender, report) = channel();
+    let server = Server::start(move |stream| measured_echo(stream, sender.clone()));
+    let mut pinger = Pinger::new(support::connect_many(server.addr(), 1), MESSAGE_LEN);
+    pinger.rounds((WARM_UP + MESSAGES) as usize);
+    let cost = report.recv().unwrap();
+    drop(pinger);
+    server.stop();
+    println!("{cost:?}");
+    if !cost.is_on_the_fast_rung() {
+        return println!("no silent sends on this rung: budgets not checked");
+    }
+    assert!(cost.enters <= MESSAGES * 105 / 100, "{cost:?}");
+    // The receive stays armed, so all that is submitted is one send per message.
+    assert!(cost.submissions <= MESSAGES * 101 / 100, "{cost:?}");
+    // And a send that went through says nothing.
+    assert!(cost.completions <= MESSAGES * 101 / 100, "{cost:?}");
+    assert_eq!(cost.other_calls.as_deref().unwrap_or_default(), []);
+}
+
+#[test]
+fn fifty_connections_share_their_enters() {
+    const CONNECTIONS: usize = 50;
+    let _watchdog = Watchdog::start("ping-pong of 50", Duration::from_secs(120));
+    let server = Server::start(support::handlers::echo_copy);
+    let streams = support::connect_many(server.addr(), CONNECTIONS);
+    let mut pinger = Pinger::new(streams, MESSAGE_LEN);
+    pinger.rounds(20);
+    let before = server.metrics();
+    pinger.rounds(MESSAGES as usize / CONNECTIONS);
+    let after = server.metrics();
+    drop(pinger);
+    server.stop();
+    let enters = after.enters - before.enters;
+    println!("{enters} enters for {MESSAGES} messages");
+    if after.silent_sends == 0 {
+        return println!("no silent sends on this rung: budgets not checked");
+    }
+    assert!(enters <= MESSAGES / 2, "{enters} enters");
+}
+
+/// What the worker has counted so far.
+struct Counters {
+    metrics: Metrics,
+    calls: Option<Calls>,
+}
+
+impl Counters {
+    /// From inside: asking from another thread would cost calls.
+    fn read(calls: Option<&CallCounter>) -> Self {
+        Self {
+            metrics: runtime::metrics(),
+            calls: calls.map(CallCounter::snapshot),
+        }
+    }
+}
+
+/// What the steady state has cost.
+#[derive(Debug)]
+struct Cost {
+    enters: u64,
+    submissions: u64,
+    completions: u64,
+    silent_sends: u64,
+    /// By number. `None` where the calls could not be watched.
+    other_calls: Option<Vec<(usize, u64)>>,
+}
+
+impl Cost {
+    fn between(before: &Counters, after: &Counters) -> Self {
+        let calls = before.calls.as_ref().zip(after.calls.as_ref());
+        Self {
+            enters: after.metrics.enters - before.metrics.enters,
+            submissions: after.metrics.submissions - before.metrics.submissions,
+            completions: after.metrics.completions - before.metrics.completions,
+            silent_sends: after.metrics.silent_sends - before.metrics.silent_sends,
+            other_calls: calls.map(|(before, after)| CallCounter::difference(before, after)),
+        }
+    }
+
+    fn is_on_the_fast_rung(&self) -> bool {
+        self.silent_sends > 0
+    }
+}
+
+async fn measured_echo(mut stream: TcpStream, report: Sender<Cost>) -> io::Result<()> {
+    let calls = CallCounter::watch_this_thread();
+    let mut buf = [0; MESSAGE_LEN];
+    for _ in 0..WARM_UP {
+        echo_one(&mut stream, &mut buf).await?;
+    }
+    let before = Counters::read(calls.as_ref());
+    for _ in 0..MESSAGES {
+        echo_one(&mut stream, &mut buf).await?;
+    }
+    let after = Counters::read(calls.as_ref());
+    report.send(Cost::between(&before, &after)).unwrap();
+    Ok(())
+}
+
+async fn echo_one(stream: &mut TcpStream, buf: &mut [u8; MESSAGE_LEN]) -> io::Result<()> {
+    stream.read_exact(buf).await?;
+    stream.write_all(buf).await
+}
