@@ -232,7 +232,7 @@ impl RecvOp {
         };
         if starved {
             self.reactor().counters.rearms.add(1);
-            self.arm();
+            self.after_read();
         }
     }
 
@@ -338,6 +338,7 @@ impl RecvOp {
             Phase::Idle if state.end.is_none() && starved && !stopped => {
                 counters.starvations.add(1);
                 let waited_for = !state.waiters.is_empty();
+                state.eager = true;
                 state.phase = Phase::Starved;
                 drop(state);
                 if waited_for && self.reactor().pool().free() == 0 {
@@ -464,7 +465,10 @@ unsafe impl Op for RecvOp {
         let fd = self.socket.as_raw_fd();
         match self.form.get() {
             Form::Multishot if self.is_limited() => {
-                let room = self.reactor().limits.recv_high_water - self.state.borrow().unread;
+                let unread = self.state.borrow().unread;
+                let room = (self.reactor().limits.recv_high_water)
+                    .saturating_sub(unread)
+                    .max(1);
                 limited_form(fd, u32::try_from(room).unwrap_or(u32::MAX))
             }
             Form::Multishot | Form::Readiness => multishot_form(fd),
