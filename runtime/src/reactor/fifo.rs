@@ -42,6 +42,24 @@ impl<T> Fifo<T> {
         std::mem::replace(&mut self.first, next)
     }
 
+    /// Takes out the first item that equals `item`. Whether there was one.
+    pub(crate) fn remove(&mut self, item: &T) -> bool
+    where
+        T: PartialEq,
+    {
+        if self.first.as_ref() == Some(item) {
+            self.pop_front();
+            return true;
+        }
+        let Some(rest) = &mut self.rest else {
+            return false;
+        };
+        match rest.iter().position(|other| other == item) {
+            Some(index) => rest.remove(index).is_some(),
+            None => false,
+        }
+    }
+
     pub(crate) fn front(&self) -> Option<&T> {
         self.first.as_ref()
     }
@@ -86,7 +104,7 @@ mod tests {
         let mut fifo = Fifo::default();
         let mut model = VecDeque::new();
         for step in 0..1000_u32 {
-            match step.wrapping_mul(2_654_435_761) % 7 {
+            match step.wrapping_mul(2_654_435_761) % 8 {
                 0..=2 => {
                     fifo.push_back(step);
                     model.push_back(step);
@@ -94,6 +112,12 @@ mod tests {
                 3 => {
                     fifo.push_front(step);
                     model.push_front(step);
+                }
+                4 => {
+                    let item = step.wrapping_sub(2);
+                    let index = model.iter().position(|other| *other == item);
+                    assert_eq!(fifo.remove(&item), index.is_some());
+                    index.map(|index| model.remove(index));
                 }
                 _ => assert_eq!(fifo.pop_front(), model.pop_front()),
             }

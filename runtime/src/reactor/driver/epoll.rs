@@ -13,6 +13,7 @@ use std::time::Duration;
 use polling::{Event, Events, PollMode, Poller};
 
 use super::{Cqe, DriverCounters, Park, Request, Wait};
+use crate::reactor::fifo::Fifo;
 use crate::reactor::op::Interest;
 
 pub(crate) struct Epoll {
@@ -35,7 +36,7 @@ struct Watched {
 struct Direction {
     ready: bool,
     /// The `user_data` of those who wait; usually one.
-    waiting: Vec<u64>,
+    waiting: Fifo<u64>,
 }
 
 impl Epoll {
@@ -107,7 +108,7 @@ impl Epoll {
         if direction.ready {
             self.complete(wait.user_data, 0);
         } else {
-            direction.waiting.push(wait.user_data);
+            direction.waiting.push_back(wait.user_data);
         }
     }
 
@@ -136,8 +137,7 @@ impl Epoll {
             return;
         };
         let waiting = &mut watched.direction(wait.interest).waiting;
-        if let Some(index) = waiting.iter().position(|waits| *waits == wait.user_data) {
-            waiting.swap_remove(index);
+        if waiting.remove(&wait.user_data) {
             self.complete(wait.user_data, -libc::ECANCELED);
         }
     }
@@ -193,11 +193,13 @@ impl Direction {
             return;
         }
         self.ready = true;
-        due.extend(self.waiting.drain(..).map(|user_data| Cqe {
-            user_data,
-            result: 0,
-            flags: 0,
-        }));
+        while let Some(user_data) = self.waiting.pop_front() {
+            due.push(Cqe {
+                user_data,
+                result: 0,
+                flags: 0,
+            });
+        }
     }
 }
 
