@@ -17,8 +17,7 @@ use crate::reactor::op::recv::{RecvOp, Status};
 ///
 /// A reader that is slow does not grow the program: past 64 KiB unread
 /// ([`Builder::recv_high_water`](crate::Builder::recv_high_water)) the receive is paused until they are read, and
-/// TCP's window makes the peer wait. (What the kernel delivers before the pause takes effect is kept, too: up to 33
-/// buffers.)
+/// TCP's window makes the peer wait. (Before Linux 6.17 a pause takes effect late: up to 66 buffers more may come.)
 ///
 /// An error of the connection is reported once, after everything that arrived before it; then the stream has ended.
 ///
