@@ -39,8 +39,8 @@ impl Waiters {
         if let Some(first) = self.first {
             first.wake();
         }
-        for other in self.others.into_iter().flat_map(|others| *others) {
-            other.wake();
+        if let Some(others) = self.others {
+            others.into_iter().for_each(Waker::wake);
         }
     }
 }
