@@ -57,6 +57,8 @@ pub struct Features {
     pub multishot_accept: Feature,
     /// One receive operation yields many chunks (since 6.0).
     pub multishot_recv: Feature,
+    /// A receive on a socket that is known to be empty does not try first (since 5.19).
+    pub poll_first: Feature,
     /// A multishot receive can be given a total (since 6.17), so a slow reader holds back exactly its own peer.
     pub recv_limit: Feature,
     /// An operation that succeeds can be silent (`CQE_SKIP`, since 5.17).
@@ -100,6 +102,7 @@ impl Features {
             ("buffer_ring", &self.buffer_ring),
             ("multishot_accept", &self.multishot_accept),
             ("multishot_recv", &self.multishot_recv),
+            ("poll_first", &self.poll_first),
             ("recv_limit", &self.recv_limit),
             ("skip_success", &self.skip_success),
             ("silent_send", &self.silent_send),
@@ -196,6 +199,7 @@ pub(crate) fn without_uring(reason: &str) -> &'static Features {
             buffer_ring: off(),
             multishot_accept: off(),
             multishot_recv: off(),
+            poll_first: off(),
             recv_limit: off(),
             skip_success: off(),
             silent_send: off(),
@@ -246,6 +250,10 @@ fn probe(disabled: &Disabled) -> io::Result<Features> {
         supported(fast_poll.is_on())?;
         multishot_accept(&mut trial)
     });
+    let poll_first = test("poll_first", &mut || {
+        supported(buffer_ring.is_on())?;
+        poll_first(&mut trial, &pool)
+    });
     let recv_limit = test("recv_limit", &mut || {
         supported(multishot_recv.is_on())?;
         recv_limit(&mut trial, &pool)
@@ -267,6 +275,7 @@ fn probe(disabled: &Disabled) -> io::Result<Features> {
         buffer_ring,
         multishot_accept,
         multishot_recv,
+        poll_first,
         recv_limit,
         skip_success,
         silent_send,
@@ -305,6 +314,19 @@ fn multishot_recv(trial: &mut Trial, pool: &Rc<Pool>) -> io::Result<()> {
     drop(tx);
     let end = trial.next()?;
     expect(end.result == 0, "the end of the stream was not seen")
+}
+
+/// A receive that polls first must find what is there already.
+fn poll_first(trial: &mut Trial, pool: &Rc<Pool>) -> io::Result<()> {
+    let (mut tx, rx) = UnixStream::pair()?;
+    trial.provide(pool);
+    tx.write_all(b"there")?;
+    trial.push(&recv::single_form(rx.as_raw_fd(), true));
+    let lease = chunk_of(&trial.next()?, pool);
+    expect(
+        lease.is_some_and(|lease| &lease[..] == b"there"),
+        "a chunk came with other bytes",
+    )
 }
 
 /// A receive with a total must end when it is reached, and not before.
@@ -438,7 +460,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The variable that turns features off.
 const VARIABLE: &str = "RINGSHOT_DISABLE";
 
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 12] = [
+    "poll_first",
     "recv_limit",
     "fast_poll",
     "ext_arg",

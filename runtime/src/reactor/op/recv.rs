@@ -472,7 +472,10 @@ unsafe impl Op for RecvOp {
                 limited_form(fd, u32::try_from(room).unwrap_or(u32::MAX))
             }
             Form::Multishot | Form::Readiness => multishot_form(fd),
-            Form::Single => single_form(fd, self.state.borrow().maybe_more),
+            Form::Single => {
+                let is_empty = !self.state.borrow().maybe_more;
+                single_form(fd, is_empty && self.reactor().features().poll_first.is_on())
+            }
             Form::Heap => {
                 // SAFETY: `arm` has just put the buffer there, and nothing else refers to it.
                 let heap = unsafe { &mut *self.heap.get() };
@@ -563,10 +566,10 @@ pub(crate) fn limited_form(fd: RawFd, limit: u32) -> squeue::Entry {
 }
 
 /// One op, one chunk, into a buffer that the kernel picks when there is something to put in.
-fn single_form(fd: RawFd, maybe_more: bool) -> squeue::Entry {
-    // A first try on a socket that is known to be empty costs as much as one that succeeds. The flag came in 5.19,
-    // with the buffer ring that this form needs anyway.
-    let hint = if maybe_more { 0 } else { RECVSEND_POLL_FIRST };
+///
+/// A first try on a socket that is empty costs as much as one that succeeds; `poll_first` (since 5.19) skips it.
+pub(crate) fn single_form(fd: RawFd, poll_first: bool) -> squeue::Entry {
+    let hint = if poll_first { RECVSEND_POLL_FIRST } else { 0 };
     opcode::Recv::new(types::Fd(fd), std::ptr::null_mut(), 0)
         .buf_group(GROUP)
         .ioprio(hint)
