@@ -17,13 +17,18 @@ thread_local! {
 
 /// Makes `worker` the current one until the guard is dropped. `None` if this thread runs another one already.
 pub(crate) fn enter(worker: Rc<Worker>) -> Option<Entered> {
-    CURRENT.with_borrow_mut(|current| {
-        if current.is_some() {
-            return None;
-        }
-        *current = Some(worker);
-        Some(Entered(()))
-    })
+    // While the thread ends there may be no thread-local any more; then there is no current worker.
+    CURRENT
+        .try_with(|current| {
+            let mut current = current.borrow_mut();
+            if current.is_some() {
+                return None;
+            }
+            *current = Some(worker);
+            Some(Entered(()))
+        })
+        .ok()
+        .flatten()
 }
 
 /// While it lives, this thread has a current worker.
@@ -31,7 +36,8 @@ pub(crate) struct Entered(());
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        let worker = CURRENT.take();
+        // The borrow ends before the worker is dropped.
+        let worker = CURRENT.try_with(RefCell::take);
         drop(worker);
     }
 }

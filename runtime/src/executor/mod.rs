@@ -164,7 +164,7 @@ impl Executor {
     /// Drops every task on this thread, and from now on every task that is spawned.
     pub(crate) fn close(&self) {
         self.closed.set(true);
-        loop {
+        while self.tasks() > 0 {
             let wakers: Vec<Waker> = (self.tasks.borrow().iter())
                 .map(|(_, task)| task.waker.clone())
                 .collect();
@@ -172,15 +172,11 @@ impl Executor {
                 waker.wake();
             }
             self.take_inbox();
-            // A destructor may wake or spawn: go on until nothing is left to drop.
-            let mut dropped = false;
             while let Some(runnable) = self.next_ready() {
                 runnable.run();
-                dropped = true;
             }
-            if !dropped {
-                break;
-            }
+            // A task that another thread has just woken is on its way here, and nobody else may drop it.
+            std::thread::yield_now();
         }
         self.remote.close();
     }

@@ -47,12 +47,15 @@ impl Remote {
         }
     }
 
-    /// Hands a woken task to the worker. After [`close`](Self::close) it is dropped: its future is gone by then.
+    /// Hands a woken task to the worker.
+    ///
+    /// After [`close`](Self::close) no task is alive, so there is none to be woken. Should there be one it is leaked:
+    /// it belongs to the worker's thread and must not be dropped on another.
     pub(crate) fn push(&self, runnable: Runnable) {
         let mut inbox = self.lock();
         if inbox.closed {
             drop(inbox);
-            drop(runnable);
+            std::mem::forget(runnable);
             return;
         }
         inbox.woken.push(runnable);

@@ -131,7 +131,11 @@ impl<T: AsFd> AsyncFd<T> {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<ReadyGuard<'a, T>>> {
         ready!(op.poll_ready(cx))?;
-        Poll::Ready(Ok(ReadyGuard { watched: self, op }))
+        Poll::Ready(Ok(ReadyGuard {
+            watched: self,
+            op,
+            news: op.news(),
+        }))
     }
 }
 
@@ -139,6 +143,7 @@ impl<T: AsFd> Drop for AsyncFd<T> {
     fn drop(&mut self) {
         self.read.disown();
         self.write.disown();
+        self.read.forget();
     }
 }
 
@@ -164,12 +169,15 @@ impl<T: AsFd + fmt::Debug> fmt::Debug for AsyncFd<T> {
 pub struct ReadyGuard<'a, T: AsFd> {
     watched: &'a AsyncFd<T>,
     op: &'a Rc<PollOp>,
+    /// What the readiness was known from.
+    news: u32,
 }
 
 impl<'a, T: AsFd> ReadyGuard<'a, T> {
-    /// A try has shown that the descriptor is not ready any more; the next wait waits for news.
+    /// A try has shown that the descriptor is not ready any more; the next wait waits for news. News that came after
+    /// this guard are kept.
     pub fn clear_ready(&mut self) {
-        self.op.clear_ready();
+        self.op.clear_ready(self.news);
     }
 
     /// Tries, and clears the readiness if the try would block.

@@ -65,14 +65,12 @@ pub(crate) struct Reactor {
     silent: RefCell<VecDeque<(u32, Key)>>,
     /// Ops that a cancel did not find although they are in flight.
     missed: RefCell<Vec<Key>>,
-    /// A task waits for the end of a silent op, which nothing will announce.
-    awaits_silent: Cell<bool>,
+    /// Somebody waits for what only the return of the next enter tells, such as the end of a silent op.
+    stay_awake: Cell<bool>,
     /// Sockets with bytes to send.
-    dirty: RefCell<Vec<Rc<SendOp>>>,
+    dirty: RefCell<VecDeque<Rc<SendOp>>>,
     /// Outboxes whose owner is gone and that still hold bytes.
     draining: Cell<usize>,
-    /// Sockets that found no buffer, in the order in which they get the next ones.
-    starved: RefCell<VecDeque<Rc<RecvOp>>>,
     inboxes: RefCell<Slab<Weak<RecvOp>>>,
     alarms: Alarms,
     pool: Rc<Pool>,
@@ -82,8 +80,8 @@ pub(crate) struct Reactor {
     pub(crate) counters: Counters,
     /// Ready I/O operations that the current poll may still do.
     budget: Cell<u32>,
-    /// Scratch, so that a turn allocates nothing.
-    arrived: RefCell<Vec<Cqe>>,
+    /// Completions not yet acted on. They stay if a waker or a destructor panics.
+    arrived: RefCell<VecDeque<Cqe>>,
 }
 
 /// A request on its way, and the silent op that it starts, if it does.
@@ -135,7 +133,6 @@ impl Reactor {
     ) -> Result<Rc<Self>, BuildError> {
         let pool = Pool::new(limits.buffers, limits.buffer_size)
             .map_err(|error| BuildError::new(Cause::Other("no memory for the buffers"), error))?;
-        let completions = limits.sizes.completions as usize;
         let reactor = Rc::new(Self {
             driver: RefCell::new(Some(driver)),
             closed: Cell::new(false),
@@ -143,10 +140,9 @@ impl Reactor {
             backlog: RefCell::default(),
             silent: RefCell::default(),
             missed: RefCell::default(),
-            awaits_silent: Cell::new(false),
+            stay_awake: Cell::new(false),
             dirty: RefCell::default(),
             draining: Cell::new(0),
-            starved: RefCell::default(),
             inboxes: RefCell::default(),
             alarms: Alarms::default(),
             pool,
@@ -155,9 +151,10 @@ impl Reactor {
             features,
             counters: Counters::default(),
             budget: Cell::new(BUDGET),
-            arrived: RefCell::new(Vec::with_capacity(completions)),
+            arrived: RefCell::default(),
         });
         WakeOp::new(bell, &reactor).arm();
+        reactor.flush_pool();
         Ok(reactor)
     }
 
@@ -235,6 +232,8 @@ impl Reactor {
             return Ok(()); // shut down: nothing is in flight, and nothing will be
         };
         if let Err(request) = driver.push(request) {
+            // Receives may be among the entries, and one that finds no buffer at its start ends at once.
+            self.publish(driver);
             // Refused (EBUSY, EAGAIN) is no loss: what does not find room waits in the backlog.
             if let Err(error) = driver.submit() {
                 tracing::debug!(%error, "a full submission queue was not taken");
@@ -290,13 +289,13 @@ impl Reactor {
     fn flush(&self) {
         self.flush_backlog();
         self.flush_pool();
-        let mut dirty = self.dirty.take();
-        for op in dirty.drain(..) {
-            op.flush();
+        loop {
+            let op = self.dirty.borrow_mut().pop_front();
+            match op {
+                Some(op) => op.flush(),
+                None => return,
+            }
         }
-        // Flushing marks nothing dirty, so the vector can go back with its capacity.
-        debug_assert!(self.dirty.borrow().is_empty());
-        self.dirty.replace(dirty);
     }
 
     fn flush_backlog(&self) {
@@ -310,23 +309,21 @@ impl Reactor {
         }
     }
 
-    /// Shows the kernel the buffers that came back, and gives starved sockets another try.
+    /// Shows the kernel the buffers that came back; makes more where they are short.
     fn flush_pool(&self) {
         if self.pool.is_short() && !self.pool.grow() {
             self.relieve();
         }
-        if self.features.buffer_ring.is_on()
-            && let Some(driver) = self.driver.borrow_mut().as_mut()
-        {
+        if let Some(driver) = self.driver.borrow_mut().as_mut() {
+            self.publish(driver);
+        }
+    }
+
+    /// Shows the kernel the buffers that are vacant.
+    fn publish(&self, driver: &mut Driver) {
+        if self.features.buffer_ring.is_on() {
             (self.pool).provide(|id, address, len| driver.provide(id, address, len));
             driver.publish();
-        }
-        // Not more sockets than buffers: the others would only starve again.
-        for _ in 0..self.pool.free() {
-            let Some(op) = self.starved.borrow_mut().pop_front() else {
-                return;
-            };
-            op.feed();
         }
     }
 
@@ -351,9 +348,11 @@ impl Reactor {
     }
 
     fn must_not_sleep(&self) -> bool {
-        // Never sleep with entries that the kernel has not seen, nor when only the return of the enter would tell
-        // a task what it waits for.
-        !self.backlog.borrow().is_empty() || self.awaits_silent.get()
+        // Never sleep with entries that the kernel has not seen, with completions that nobody has acted on, nor when
+        // only the return of the enter would tell a task what it waits for.
+        self.stay_awake.get()
+            || !self.backlog.borrow().is_empty()
+            || !self.arrived.borrow().is_empty()
     }
 
     fn enter(&self, park: Park) {
@@ -380,14 +379,16 @@ impl Reactor {
     }
 
     fn dispatch(&self) -> usize {
-        let mut arrived = self.arrived.take();
-        let reaped = arrived.len();
-        self.counters.completions.add(reaped as u64);
-        for cqe in arrived.drain(..) {
+        let mut reaped = 0;
+        loop {
+            let cqe = self.arrived.borrow_mut().pop_front();
+            let Some(cqe) = cqe else {
+                self.counters.completions.add(reaped as u64);
+                return reaped;
+            };
+            reaped += 1;
             self.complete(cqe);
         }
-        self.arrived.replace(arrived);
-        reaped
     }
 
     fn has_more(&self) -> bool {
@@ -463,7 +464,7 @@ impl Reactor {
     /// Ends the silent ops that the kernel has taken without leaving a completion.
     fn settle(&self) {
         if self.silent.borrow().is_empty() {
-            return self.awaits_silent.set(false);
+            return self.stay_awake.set(false);
         }
         let consumed = {
             let mut driver = self.driver.borrow_mut();
@@ -488,7 +489,7 @@ impl Reactor {
             }
         }
         if self.silent.borrow().is_empty() {
-            self.awaits_silent.set(false);
+            self.stay_awake.set(false);
         }
     }
 
@@ -526,17 +527,12 @@ impl Reactor {
     }
 
     pub(crate) fn mark_dirty(&self, op: Rc<SendOp>) {
-        self.dirty.borrow_mut().push(op);
+        self.dirty.borrow_mut().push_back(op);
     }
 
-    /// The next enter must not sleep: a task waits for a silent op.
-    pub(crate) fn await_silent(&self) {
-        self.awaits_silent.set(true);
-    }
-
-    /// Puts a socket at the end of the line for buffers.
-    pub(crate) fn starve(&self, op: Rc<RecvOp>) {
-        self.starved.borrow_mut().push_back(op);
+    /// The next enter must not sleep.
+    pub(crate) fn stay_awake(&self) {
+        self.stay_awake.set(true);
     }
 
     pub(crate) fn add_inbox(&self, op: &Rc<RecvOp>) -> usize {
@@ -549,7 +545,10 @@ impl Reactor {
     }
 
     pub(crate) fn set_alarm(&self, after: Duration, alarm: Weak<dyn Alarm>) {
-        self.alarms.set(Instant::now() + after, alarm);
+        // An alarm beyond the end of the clock never rings.
+        if let Some(at) = Instant::now().checked_add(after) {
+            self.alarms.set(at, alarm);
+        }
     }
 
     /// An outbox with bytes in it has lost its owner.
@@ -563,12 +562,17 @@ impl Reactor {
 
     /// Takes one ready operation from the current poll's budget. `false`: the task shall yield.
     pub(crate) fn take_budget(&self) -> bool {
-        let left = self.budget.get();
-        if left == 0 {
-            return false;
+        match self.budget.get().checked_sub(1) {
+            Some(left) => {
+                self.budget.set(left);
+                true
+            }
+            // Refilled here as well, for sockets that are polled outside their worker.
+            None => {
+                self.budget.set(BUDGET);
+                false
+            }
         }
-        self.budget.set(left - 1);
-        true
     }
 
     pub(crate) fn refill_budget(&self) {
@@ -633,7 +637,6 @@ impl Reactor {
         self.turn(Park::Poll);
         let driver = self.driver.take();
         drop(driver);
-        self.starved.take();
     }
 }
 

@@ -419,9 +419,7 @@ impl Trial {
     /// The next completion. A kernel that lacks a feature may never give one, so the wait is bounded.
     fn next(&mut self) -> io::Result<Cqe> {
         if self.arrived.is_empty() {
-            let mut arrived = Vec::new();
-            (self.ring).turn(Park::Sleep(Some(PATIENCE)), &mut arrived)?;
-            self.arrived.extend(arrived);
+            (self.ring).turn(Park::Sleep(Some(PATIENCE)), &mut self.arrived)?;
         }
         (self.arrived.pop_front()).ok_or_else(|| wrong("no completion came"))
     }

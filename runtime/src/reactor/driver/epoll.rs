@@ -5,7 +5,7 @@
 //! so what it told is remembered until a try shows that it is over.
 #![allow(unsafe_code)]
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
@@ -53,7 +53,7 @@ impl Epoll {
     pub(crate) fn push(&mut self, request: Request) {
         match request {
             Request::Readiness(wait) => self.wait_for(wait),
-            Request::Cancel { of, .. } => self.cancel(of),
+            Request::Cancel { of, user_data } => self.cancel(of, user_data),
             Request::Close(fd) => self.close(fd),
             Request::Entry(entry) => {
                 // Never: the reactor asks an epoll driver for readiness only. Refused, rather than waited for.
@@ -62,12 +62,10 @@ impl Epoll {
         }
     }
 
-    pub(crate) fn turn(&mut self, park: Park, arrived: &mut Vec<Cqe>) -> io::Result<()> {
-        if self.due.is_empty() || park != Park::Poll {
-            self.look(park)?;
-        }
-        arrived.append(&mut self.due);
-        Ok(())
+    pub(crate) fn turn(&mut self, park: Park, arrived: &mut VecDeque<Cqe>) -> io::Result<()> {
+        let looked = self.look(park);
+        arrived.extend(self.due.drain(..));
+        looked
     }
 
     pub(crate) fn clear_ready(&mut self, fd: RawFd, interest: Interest) {
@@ -77,7 +75,12 @@ impl Epoll {
     }
 
     pub(crate) fn forget(&mut self, fd: RawFd) {
-        if self.watched.remove(&fd).is_some() {
+        // Others who wait for the same number still need it.
+        let is_free = |watched: &mut Watched| {
+            watched.read.waiting.is_empty() && watched.write.waiting.is_empty()
+        };
+        if self.watched.get_mut(&fd).is_some_and(is_free) {
+            self.watched.remove(&fd);
             // SAFETY: the caller still owns the descriptor, which is open.
             let source = unsafe { BorrowedFd::borrow_raw(fd) };
             if let Err(error) = self.poller.delete(source) {
@@ -132,13 +135,15 @@ impl Epoll {
         Ok(())
     }
 
-    fn cancel(&mut self, wait: Wait) {
-        let Some(watched) = self.watched.get_mut(&wait.fd) else {
-            return;
-        };
-        let waiting = &mut watched.direction(wait.interest).waiting;
-        if waiting.remove(&wait.user_data) {
-            self.complete(wait.user_data, -libc::ECANCELED);
+    fn cancel(&mut self, of: Wait, user_data: u64) {
+        let watched = self.watched.get_mut(&of.fd);
+        let found = watched
+            .is_some_and(|watched| watched.direction(of.interest).waiting.remove(&of.user_data));
+        if found {
+            self.complete(of.user_data, -libc::ECANCELED);
+        } else {
+            // It was told already, and may be about to wait again.
+            self.complete(user_data, -libc::ENOENT);
         }
     }
 
@@ -162,8 +167,15 @@ impl Epoll {
         for event in self.events.iter() {
             // An event of a number that was let go since is nobody's.
             if let Some(watched) = watched.get_mut(&fd_of(event.key)) {
-                watched.read.tell(event.readable, due);
-                watched.write.tell(event.writable, due);
+                for (direction, ready) in [
+                    (&mut watched.read, event.readable),
+                    (&mut watched.write, event.writable),
+                ] {
+                    if ready {
+                        direction.ready = true;
+                        direction.tell(due);
+                    }
+                }
             }
         }
         Ok(())
@@ -188,11 +200,8 @@ impl Watched {
 }
 
 impl Direction {
-    fn tell(&mut self, ready: bool, due: &mut Vec<Cqe>) {
-        if !ready {
-            return;
-        }
-        self.ready = true;
+    /// Ends every wait.
+    fn tell(&mut self, due: &mut Vec<Cqe>) {
         while let Some(user_data) = self.waiting.pop_front() {
             due.push(Cqe {
                 user_data,

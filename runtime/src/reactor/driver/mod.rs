@@ -4,6 +4,7 @@
 pub(crate) mod epoll;
 pub(crate) mod uring;
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::ptr::NonNull;
@@ -91,7 +92,7 @@ impl Driver {
     }
 
     /// One turn: submits what is queued, sleeps if told to, appends what has completed to `arrived`.
-    pub(crate) fn turn(&mut self, park: Park, arrived: &mut Vec<Cqe>) -> io::Result<()> {
+    pub(crate) fn turn(&mut self, park: Park, arrived: &mut VecDeque<Cqe>) -> io::Result<()> {
         match self {
             Self::Uring(uring) => uring.turn(park, arrived),
             Self::Epoll(epoll) => epoll.turn(park, arrived),

@@ -57,6 +57,8 @@ impl ConnectOp {
     /// Begins the handshake without the ring. `None`: it goes on, and its end is readiness to write.
     fn begin(&self) -> Option<i32> {
         let socket = socket2::SockRef::from(&self.socket);
+        // What an earlier attempt has left behind says nothing of this one.
+        (self.socket.reactor()).clear_ready(self.socket.as_raw_fd(), Interest::Writable);
         let begun = socket
             .set_nonblocking(true)
             .and_then(|()| socket.connect(&self.address));
@@ -104,8 +106,9 @@ unsafe impl Op for ConnectOp {
 
     fn attempt(&self, _: &Rc<Pool>) -> Option<Completion> {
         // Writable: the handshake that was started has ended, one way or the other.
-        let error = socket2::SockRef::from(&self.socket).take_error();
-        let errno = match error {
+        let socket = socket2::SockRef::from(&self.socket);
+        let errno = match socket.take_error() {
+            Ok(None) if socket.peer_addr().is_err() => return None,
             Ok(None) => 0,
             Ok(Some(error)) | Err(error) => error.raw_os_error().unwrap_or(libc::EIO),
         };

@@ -27,6 +27,7 @@ pub(crate) struct PollOp {
 struct State {
     key: Option<Key>,
     ready: bool,
+    news: u32,
     error: Option<i32>,
     waiters: Waiters,
 }
@@ -59,9 +60,19 @@ impl PollOp {
         Poll::Pending
     }
 
-    /// Somebody tried and would have blocked.
-    pub(crate) fn clear_ready(&self) {
-        self.state.borrow_mut().ready = false;
+    /// The number of the latest news; what was found by trying before it is out of date.
+    pub(crate) fn news(&self) -> u32 {
+        self.state.borrow().news
+    }
+
+    /// Somebody tried, after the given news and before any other, and would have blocked.
+    pub(crate) fn clear_ready(&self, news: u32) {
+        let mut state = self.state.borrow_mut();
+        if state.news != news {
+            return;
+        }
+        state.ready = false;
+        drop(state);
         self.reactor.clear_ready(self.fd, self.interest);
     }
 
@@ -70,6 +81,10 @@ impl PollOp {
         if let Some(key) = key {
             self.reactor.release(key);
         }
+    }
+
+    /// Nothing waits for the descriptor any more, which may be closed next.
+    pub(crate) fn forget(&self) {
         self.reactor.forget(self.fd);
     }
 
@@ -114,7 +129,10 @@ unsafe impl Op for PollOp {
             state.key = None;
         }
         match -done.result {
-            ..=0 => state.ready = true,
+            ..=0 => {
+                state.ready = true;
+                state.news = state.news.wrapping_add(1);
+            }
             libc::ECANCELED | libc::EINTR | libc::EAGAIN => {}
             // Kernels before 5.13 have only the single-shot form, which is armed anew each time.
             libc::EINVAL if self.multishot.replace(false) => {}

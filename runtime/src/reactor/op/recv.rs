@@ -1,12 +1,11 @@
 //! Receive: what has arrived on a socket and was not read yet, and the op that brings more.
 //!
 //! ```text
-//!            read finds nothing                        final completion
-//!   Idle ─────────────────────────▶ InFlight ─────────────────────────────────▶ Idle
-//!    ▲ ▲                             │    │ no buffer                            │ multishot: armed again at once
-//!    │ │                    too much │    ▼                                      ▼ single-shot: at the next read
-//!    │ │                      unread │   Starved ── buffers came back ──▶ InFlight
-//!    │ └──── final completion ── Stopping
+//!            read finds nothing                       final completion
+//!   Idle ─────────────────────────▶ InFlight ────────────────────────────────▶ Idle
+//!    ▲ ▲                               │                      multishot: armed again at once
+//!    │ │               too much unread │                      single-shot: at the next read
+//!    │ └──── final completion ──── Stopping                   no buffer: at once if a task waits, else at the next read
 //!    └────── owner dropped (from anywhere; an op in flight is released)
 //! ```
 //!
@@ -66,8 +65,6 @@ enum Phase {
     InFlight(Key),
     /// In flight and cancelled; data may still come before its end.
     Stopping(Key),
-    /// In line for a buffer.
-    Starved,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,8 +171,15 @@ impl RecvOp {
 
     /// Why no more will come: the end of the stream, or an error, which is told once.
     pub(crate) fn take_end(&self) -> io::Result<()> {
-        match self.state.borrow_mut().end.replace(End::Eof) {
-            Some(End::Error(errno)) => Err(io::Error::from_raw_os_error(errno)),
+        let mut state = self.state.borrow_mut();
+        match state.end {
+            Some(End::Error(errno)) => {
+                // That the runtime is gone stays true.
+                if !self.reactor().is_closed() {
+                    state.end = Some(End::Eof);
+                }
+                Err(io::Error::from_raw_os_error(errno))
+            }
             Some(End::Eof) | None => Ok(()),
         }
     }
@@ -187,10 +191,6 @@ impl RecvOp {
         state.eager = false;
         match state.phase {
             Phase::Idle => return Poll::Ready(()),
-            Phase::Starved => {
-                state.phase = Phase::Idle;
-                return Poll::Ready(());
-            }
             Phase::Stopping(_) => {}
             Phase::InFlight(key) => {
                 state.phase = Phase::Stopping(key);
@@ -220,22 +220,6 @@ impl RecvOp {
 
     // ---- for the reactor ----
 
-    /// Buffers have come back: this socket's turn.
-    pub(crate) fn feed(self: Rc<Self>) {
-        let starved = {
-            let mut state = self.state.borrow_mut();
-            let starved = state.phase == Phase::Starved;
-            if starved {
-                state.phase = Phase::Idle;
-            }
-            starved
-        };
-        if starved {
-            self.reactor().counters.rearms.add(1);
-            self.after_read();
-        }
-    }
-
     /// Copies unread bytes to the heap, so that their buffers return to the pool.
     pub(crate) fn copy_out(&self) {
         for lease in self.state.borrow_mut().queue.iter_mut() {
@@ -260,9 +244,7 @@ impl RecvOp {
         let phase = self.state.borrow().phase;
         match phase {
             Phase::InFlight(_) | Phase::Stopping(_) => {}
-            // In line for a buffer, but a task waits: progress must not depend on others giving buffers back.
-            Phase::Starved if self.reactor().pool().free() > 0 => {}
-            Phase::Idle | Phase::Starved => self.arm(),
+            Phase::Idle => self.arm(),
         }
     }
 
@@ -270,7 +252,7 @@ impl RecvOp {
         let form = self.choose_form();
         self.form.set(form);
         if form == Form::Heap {
-            // SAFETY: no op is in flight (the phase is Idle or Starved), so the buffer is ours.
+            // SAFETY: no op is in flight (the phase is Idle), so the buffer is ours.
             unsafe { *self.heap.get() = vec![0; HEAP_CHUNK].into_boxed_slice() };
         }
         let via = match form {
@@ -335,16 +317,14 @@ impl RecvOp {
                 drop(state);
                 self.reactor().cancel(key);
             }
+            // No buffer was left. A task that waits does not depend on others giving theirs back: if there is still
+            // none, the next receive brings its own. Where nobody waits, the next reader arms.
             Phase::Idle if state.end.is_none() && starved && !stopped => {
                 counters.starvations.add(1);
                 let waited_for = !state.waiters.is_empty();
-                state.eager = true;
-                state.phase = Phase::Starved;
                 drop(state);
-                if waited_for && self.reactor().pool().free() == 0 {
+                if waited_for {
                     self.arm();
-                } else {
-                    self.reactor().starve(Rc::clone(self));
                 }
             }
             Phase::Idle

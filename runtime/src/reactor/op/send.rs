@@ -20,7 +20,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use io_uring::{opcode, squeue, types};
 
-use super::{Completion, Interest, Key, Op, attempted};
+use super::{Completion, Interest, Key, Op, Via, attempted};
 use crate::reactor::fifo::Fifo;
 use crate::reactor::pool::{Lease, Pool};
 use crate::reactor::socket::Socket;
@@ -317,7 +317,9 @@ impl SendOp {
         let left = state.queued > 0 && state.error.is_none();
         state.owner = if left { Owner::Draining } else { Owner::Gone };
         let armed = (state.flight.as_ref()).is_some_and(|flight| flight.kind == Kind::Armed);
-        let stuck = left && (armed || state.blocked);
+        // Only a send that is tried at once, by the ring, is sure to say soon that it is stuck.
+        let waits = armed || state.blocked || self.reactor().via() == Via::Readiness;
+        let stuck = left && waits;
         drop(state);
         drop(waiters);
         if left {
@@ -342,7 +344,7 @@ impl SendOp {
     fn await_silent(&self) {
         let state = self.state.borrow();
         if (state.flight.as_ref()).is_some_and(|flight| flight.kind == Kind::Silent) {
-            self.reactor().await_silent();
+            self.reactor().stay_awake();
         }
     }
 
@@ -391,6 +393,8 @@ impl SendOp {
         state.dirty = false;
         if state.owner == Owner::Abandoned {
             drop(state);
+            // Destructors of the buffers may wake tasks.
+            reactor.stay_awake();
             return self.give_up(libc::ECANCELED);
         }
         if state.flight.is_some() || state.queued == 0 || state.error.is_some() {
@@ -421,11 +425,15 @@ impl SendOp {
     /// Takes `sent` bytes off the queue and sees what is next.
     fn sent(self: &Rc<Self>, sent: usize) {
         let spares = &self.reactor().spares;
+        let mut done = spares.take_done();
         let mut state = self.state.borrow_mut();
-        state.consume(sent, spares);
+        state.consume(sent, spares, &mut done);
         let drained = state.queued == 0;
         let ends = drained && state.ending == Ending::Wanted && state.owner != Owner::Present;
         drop(state);
+        // The destructor of an owned buffer is the user's code.
+        done.clear();
+        spares.put_done(done);
         if drained {
             self.drained(ends);
         } else {
@@ -433,7 +441,7 @@ impl SendOp {
         }
     }
 
-    /// The owner is gone and the peer takes nothing: that is borne with for a while.
+    /// The owner is gone and the peer has not taken everything yet: that is borne with for a while.
     fn linger(self: &Rc<Self>) {
         let this: Rc<dyn Alarm> = Rc::clone(self) as _;
         let reactor = self.reactor();
@@ -544,7 +552,8 @@ impl State {
         }
     }
 
-    fn consume(&mut self, mut sent: usize, spares: &Spares) {
+    /// Takes `sent` bytes off the front; owned buffers that are done go to `done`.
+    fn consume(&mut self, mut sent: usize, spares: &Spares, done: &mut Vec<SendBuf>) {
         self.queued = self.queued.saturating_sub(sent);
         while sent > 0 {
             let Some(front) = self.queue.front() else {
@@ -557,8 +566,10 @@ impl State {
             }
             sent -= left;
             self.offset = 0;
-            if let Some(Chunk::Copied(buffer)) = self.queue.pop_front() {
-                spares.put_buffer(buffer);
+            match self.queue.pop_front() {
+                Some(Chunk::Copied(buffer)) => spares.put_buffer(buffer),
+                Some(Chunk::Owned(buffer)) => done.push(buffer),
+                None => break,
             }
         }
     }
@@ -625,6 +636,8 @@ unsafe impl Op for SendOp {
         match -done.result {
             _ if abandoned => self.give_up(libc::ECANCELED),
             ..=0 | libc::EAGAIN | libc::EINTR => self.sent(sent),
+            // Not by us: somebody else has let go of the same descriptor.
+            libc::ECANCELED if !reactor.is_closed() => self.sent(sent),
             errno => self.give_up(errno),
         }
         if stuck {
@@ -648,7 +661,7 @@ unsafe impl Op for SendOp {
 }
 
 impl Alarm for SendOp {
-    /// The linger is over and the peer still takes nothing: the rest is dropped.
+    /// The linger is over and the peer has still not taken everything: the rest is dropped.
     fn ring(self: Rc<Self>) {
         let mut state = self.state.borrow_mut();
         if state.owner != Owner::Draining {
@@ -746,6 +759,8 @@ pub(crate) struct Spares {
         reason = "a gather points into itself, so it never moves"
     )]
     gathers: RefCell<Vec<Box<Gather>>>,
+    /// Empty: room for owned buffers between their end and their drop.
+    done: RefCell<Vec<SendBuf>>,
 }
 
 impl Spares {
@@ -760,6 +775,14 @@ impl Spares {
             buffer.clear();
             buffers.push(buffer);
         }
+    }
+
+    fn take_done(&self) -> Vec<SendBuf> {
+        self.done.take()
+    }
+
+    fn put_done(&self, done: Vec<SendBuf>) {
+        self.done.replace(done);
     }
 
     fn take_gather(&self) -> Box<Gather> {

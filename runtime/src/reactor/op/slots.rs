@@ -176,8 +176,8 @@ impl Slots {
 
     /// An attempt has succeeded: the op is over.
     pub(crate) fn attempted(&mut self, key: Key) -> Next {
-        match self.slab.try_remove(key.index as usize) {
-            Some(slot) => Next::Deliver(slot.op),
+        match self.settle(key) {
+            Some(op) => Next::Deliver(op),
             None => Next::Unknown,
         }
     }

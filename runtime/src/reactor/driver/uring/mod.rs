@@ -8,6 +8,7 @@
 mod buffer_ring;
 mod setup;
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::ptr::{self, NonNull};
@@ -139,7 +140,7 @@ impl Uring {
         self.enter(pending, 0, 0, None)
     }
 
-    pub(crate) fn turn(&mut self, park: Park, arrived: &mut Vec<Cqe>) -> io::Result<()> {
+    pub(crate) fn turn(&mut self, park: Park, arrived: &mut VecDeque<Cqe>) -> io::Result<()> {
         let pending = self.pending();
         let sleeps = match park {
             Park::Sleep(limit) if self.ring.completion().is_empty() => Some(limit),
@@ -197,7 +198,7 @@ impl Uring {
         queue.taskrun() || queue.cq_overflow()
     }
 
-    fn reap(&mut self, arrived: &mut Vec<Cqe>) {
+    fn reap(&mut self, arrived: &mut VecDeque<Cqe>) {
         if self.ring.submission().cq_overflow() {
             self.counters.overflows += 1;
         }

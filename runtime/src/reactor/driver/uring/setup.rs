@@ -65,6 +65,8 @@ struct Step {
 /// Makes the best ring that this kernel and these limits allow.
 pub(super) fn build(sizes: Sizes, disabled: &Disabled) -> io::Result<(IoUring, TaskWork)> {
     let mut sizes = sizes;
+    // A smaller completion queue is refused.
+    sizes.completions = sizes.completions.max(sizes.submissions);
     loop {
         match climb_down(sizes, disabled) {
             // Ring memory counts against RLIMIT_MEMLOCK up to 5.11 and again since 6.14.
