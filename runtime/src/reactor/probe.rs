@@ -17,7 +17,7 @@ use io_uring::{cqueue, opcode, squeue};
 
 use super::driver::uring::{Sizes, TaskWork, Uring};
 use super::driver::{Cqe, Park};
-use super::op::{accept, recv, send};
+use super::op::{accept, recv, room, send};
 use super::pool::{Lease, Pool};
 use crate::builder::Backend;
 use crate::error::{BuildError, Cause};
@@ -57,6 +57,8 @@ pub struct Features {
     pub multishot_accept: Feature,
     /// One receive operation yields many chunks (since 6.0).
     pub multishot_recv: Feature,
+    /// One poll tells of every change (since 5.13).
+    pub multishot_poll: Feature,
     /// A receive on a socket that is known to be empty does not try first (since 5.19).
     pub poll_first: Feature,
     /// A multishot receive can be given a total (since 6.17), so a slow reader holds back exactly its own peer.
@@ -102,6 +104,7 @@ impl Features {
             ("buffer_ring", &self.buffer_ring),
             ("multishot_accept", &self.multishot_accept),
             ("multishot_recv", &self.multishot_recv),
+            ("multishot_poll", &self.multishot_poll),
             ("poll_first", &self.poll_first),
             ("recv_limit", &self.recv_limit),
             ("skip_success", &self.skip_success),
@@ -199,6 +202,7 @@ pub(crate) fn without_uring(reason: &str) -> &'static Features {
             buffer_ring: off(),
             multishot_accept: off(),
             multishot_recv: off(),
+            multishot_poll: off(),
             poll_first: off(),
             recv_limit: off(),
             skip_success: off(),
@@ -250,6 +254,7 @@ fn probe(disabled: &Disabled) -> io::Result<Features> {
         supported(fast_poll.is_on())?;
         multishot_accept(&mut trial)
     });
+    let multishot_poll = test("multishot_poll", &mut || multishot_poll(&mut trial));
     let poll_first = test("poll_first", &mut || {
         supported(buffer_ring.is_on())?;
         poll_first(&mut trial, &pool)
@@ -275,6 +280,7 @@ fn probe(disabled: &Disabled) -> io::Result<Features> {
         buffer_ring,
         multishot_accept,
         multishot_recv,
+        multishot_poll,
         poll_first,
         recv_limit,
         skip_success,
@@ -314,6 +320,21 @@ fn multishot_recv(trial: &mut Trial, pool: &Rc<Pool>) -> io::Result<()> {
     drop(tx);
     let end = trial.next()?;
     expect(end.result == 0, "the end of the stream was not seen")
+}
+
+/// A poll for room must tell of it and go on.
+fn multishot_poll(trial: &mut Trial) -> io::Result<()> {
+    let (tx, _rx) = UnixStream::pair()?;
+    trial.push(&room::ring_form(tx.as_raw_fd()));
+    let cqe = trial.next()?;
+    expect(
+        cqe.result & i32::from(libc::POLLOUT) != 0 && cqueue::more(cqe.flags),
+        "the poll ended after one event",
+    )?;
+    // Two completions: the cancel's and the poll's.
+    trial.push(&opcode::AsyncCancel::new(0).build().user_data(1));
+    trial.next()?;
+    trial.next().map(drop)
 }
 
 /// A receive that polls first must find what is there already.
@@ -458,7 +479,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The variable that turns features off.
 const VARIABLE: &str = "RINGSHOT_DISABLE";
 
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 13] = [
+    "multishot_poll",
     "poll_first",
     "recv_limit",
     "fast_poll",

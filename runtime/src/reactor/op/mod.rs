@@ -13,6 +13,7 @@ pub(crate) mod close;
 pub(crate) mod connect;
 pub(crate) mod poll;
 pub(crate) mod recv;
+pub(crate) mod room;
 pub(crate) mod send;
 mod slots;
 pub(crate) mod wake;

@@ -6,8 +6,10 @@
 //! | kind | flags | completion | when |
 //! | --- | --- | --- | --- |
 //! | silent | `DONTWAIT`, `WAITALL`, skip success | none if all went out; else the count, at once | nobody waits for its end |
-//! | prompt | `DONTWAIT`, `WAITALL` | always, at once | the owner is gone: the socket closes next |
-//! | armed | `WAITALL` | when all went out, or an error | a task waits, or the last one went short |
+//! | prompt | `DONTWAIT`, `WAITALL` | always, at once | a task waits, or the owner is gone |
+//! | armed | `WAITALL` | when all went out, or an error | kernels before 5.13, where a task waits or the last one went short |
+//!
+//! After one that went short, the next is tried when there is room again (see [`room`](super::room)).
 
 use std::cell::RefCell;
 use std::io;
@@ -20,6 +22,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use io_uring::{opcode, squeue, types};
 
+use super::room::RoomOp;
 use super::{Completion, Interest, Key, Op, Via, attempted};
 use crate::reactor::fifo::Fifo;
 use crate::reactor::pool::{Lease, Pool};
@@ -42,6 +45,8 @@ struct State {
     flight: Option<Flight>,
     /// The last send went short: the socket's buffer is full, so the next one waits for room.
     blocked: bool,
+    /// The op that tells of room.
+    room: Option<Key>,
     dirty: bool,
     shutdown_on_drop: bool,
     error: Option<i32>,
@@ -280,7 +285,8 @@ impl SendOp {
         if let Some(errno) = state.error {
             return Poll::Ready(Err(io::Error::from_raw_os_error(errno)));
         }
-        if state.queued == 0 {
+        // Drained is also: nothing of this outbox is in flight.
+        if state.queued == 0 && state.room.is_none() {
             return Poll::Ready(Ok(()));
         }
         drop(state);
@@ -400,6 +406,10 @@ impl SendOp {
         if state.flight.is_some() || state.queued == 0 || state.error.is_some() {
             return;
         }
+        if state.blocked && reactor.features().multishot_poll.is_on() {
+            drop(state);
+            return self.await_room();
+        }
         let kind = state.choose_kind(reactor);
         let counters = &reactor.counters;
         match kind {
@@ -412,6 +422,10 @@ impl SendOp {
         let op = Rc::clone(&self) as Rc<dyn Op>;
         let key = match kind {
             Kind::Silent => reactor.submit_silently(op),
+            // It does not wait, so it needs no kernel that can.
+            Kind::Prompt if reactor.features().multishot_poll.is_on() => {
+                reactor.submit(op, Via::Ring)
+            }
             Kind::Prompt | Kind::Armed => reactor.submit(op, reactor.via()),
         };
         let Some(key) = key else {
@@ -419,6 +433,37 @@ impl SendOp {
         };
         if let Some(flight) = &mut self.state.borrow_mut().flight {
             flight.key = key;
+        }
+    }
+
+    /// Arms the op that tells of room, unless it is.
+    fn await_room(self: &Rc<Self>) {
+        if self.state.borrow().room.is_some() {
+            return;
+        }
+        let room = RoomOp::new(Rc::clone(self));
+        match self.reactor().submit(room, Via::Ring) {
+            Some(key) => self.state.borrow_mut().room = Some(key),
+            None => self.give_up(libc::ECANCELED),
+        }
+    }
+
+    /// There may be room; more such news follow, or not.
+    pub(crate) fn room(self: &Rc<Self>, more: bool) {
+        let mut state = self.state.borrow_mut();
+        if !more {
+            state.room = None;
+        }
+        state.blocked = false;
+        let drained = state.queued == 0;
+        drop(state);
+        let closed = self.reactor().is_closed();
+        if closed && !drained {
+            self.give_up(libc::ECANCELED);
+        }
+        self.mark_dirty();
+        if closed || drained && !more {
+            self.wake();
         }
     }
 
@@ -458,6 +503,12 @@ impl SendOp {
         if matches!(state.owner, Owner::Draining | Owner::Abandoned) {
             state.owner = Owner::Gone;
             self.reactor().drain_ended();
+        }
+        let room = state.room;
+        drop(state);
+        if let Some(key) = room {
+            // Its last completion takes it away.
+            self.reactor().cancel(key);
         }
     }
 
@@ -515,7 +566,8 @@ impl State {
     }
 
     fn choose_kind(&self, reactor: &Reactor) -> Kind {
-        if self.blocked {
+        let waits_for_room = reactor.features().multishot_poll.is_on();
+        if self.blocked && !waits_for_room {
             Kind::Armed
         } else if self.owner != Owner::Present {
             Kind::Prompt
@@ -524,6 +576,8 @@ impl State {
             && self.queue.len() <= MAX_GATHER
         {
             Kind::Silent
+        } else if waits_for_room {
+            Kind::Prompt
         } else {
             Kind::Armed
         }
