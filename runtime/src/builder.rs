@@ -10,11 +10,12 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use crate::context;
-use crate::error::{BuildError, Cause};
+use crate::error::{BuildError, Cause, variable};
 use crate::executor::Remote;
 use crate::reactor::driver::uring::Sizes;
 use crate::reactor::op::wake::Bell;
 use crate::reactor::pool::MAX_BUFFER_SIZE;
+use crate::reactor::probe::Disabled;
 use crate::reactor::{Limits, Reactor};
 use crate::worker::Worker;
 
@@ -34,10 +35,12 @@ pub enum Backend {
 impl Backend {
     /// What the operator says, which counts more than what the program says.
     fn or_environment(self) -> Result<Self, BuildError> {
-        match std::env::var(BACKEND_VARIABLE) {
-            Ok(name) if !name.is_empty() => name.parse(),
-            _ => Ok(self),
+        let name = variable(BACKEND_VARIABLE)?;
+        if name.is_empty() {
+            return Ok(self);
         }
+        name.parse()
+            .map_err(|error| invalid(format!("{BACKEND_VARIABLE}: {error}")))
     }
 }
 
@@ -182,6 +185,8 @@ impl Builder {
     /// why, and what would help.
     pub fn build(&self) -> Result<Runtime, BuildError> {
         self.check()?;
+        // What an operator says is checked also where it does not matter.
+        Disabled::from_environment()?;
         let bell = Bell::new().map_err(|error| BuildError::new(Cause::Descriptors, error))?;
         let reactor = self.reactor(&bell)?;
         let remote = Arc::new(Remote::new(move || bell.ring()));

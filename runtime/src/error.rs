@@ -22,6 +22,8 @@ pub(crate) enum Cause {
     /// The kernel was built without io_uring, or a sandbox has none.
     Missing,
     Memory,
+    /// The kernel knows io_uring and not what is asked of it.
+    TooOld,
     Descriptors,
     /// An option or a variable of the user's.
     Configuration(String),
@@ -42,6 +44,7 @@ impl BuildError {
             },
             Some(libc::ENOSYS) => Cause::Missing,
             Some(libc::ENOMEM) => Cause::Memory,
+            Some(libc::EINVAL) => Cause::TooOld,
             Some(libc::EMFILE | libc::ENFILE) => Cause::Descriptors,
             _ => Cause::Other("setting up a ring failed"),
         };
@@ -68,12 +71,15 @@ impl fmt::Display for BuildError {
                  io_uring_register",
             ),
             Cause::Missing => f.write_str(
-                "this kernel has no io_uring (or a sandbox such as gVisor hides it): use Linux 5.19 or newer, \
+                "this kernel has no io_uring (or a sandbox such as gVisor hides it): use Linux 5.10 or newer, \
                  built with CONFIG_IO_URING",
             ),
             Cause::Memory => f.write_str(
                 "there is no memory for a ring, most likely because of RLIMIT_MEMLOCK: raise it (`ulimit -l`), \
                  or ask for smaller rings (Builder::ring_entries, Builder::completion_entries)",
+            ),
+            Cause::TooOld => f.write_str(
+                "this kernel does not know what is needed of io_uring: use Linux 5.10 or newer",
             ),
             Cause::Descriptors => f.write_str(
                 "no file descriptor is left for a ring: raise RLIMIT_NOFILE (`ulimit -n`), or look for a leak",
@@ -97,6 +103,18 @@ impl Error for BuildError {
 impl From<BuildError> for io::Error {
     fn from(error: BuildError) -> Self {
         io::Error::new(error.source.kind(), error)
+    }
+}
+
+/// The value of an environment variable, empty if it is not set.
+pub(crate) fn variable(name: &str) -> Result<String, BuildError> {
+    match std::env::var(name) {
+        Ok(value) => Ok(value),
+        Err(std::env::VarError::NotPresent) => Ok(String::new()),
+        Err(std::env::VarError::NotUnicode(_)) => Err(BuildError::new(
+            Cause::Configuration(format!("{name} is not valid UTF-8")),
+            io::ErrorKind::InvalidInput.into(),
+        )),
     }
 }
 

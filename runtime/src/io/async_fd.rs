@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 
 use crate::context;
 use crate::reactor::op::Interest;
-use crate::reactor::op::poll::PollOp;
+use crate::reactor::op::poll::{News, PollOp};
 
 /// The readiness of any descriptor that can be polled: a pipe, a timerfd, a library's own socket.
 ///
@@ -170,7 +170,7 @@ pub struct ReadyGuard<'a, T: AsFd> {
     watched: &'a AsyncFd<T>,
     op: &'a Rc<PollOp>,
     /// What the readiness was known from.
-    news: u32,
+    news: News,
 }
 
 impl<'a, T: AsFd> ReadyGuard<'a, T> {

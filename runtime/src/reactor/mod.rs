@@ -92,14 +92,15 @@ impl Reactor {
     pub(crate) fn on_uring(limits: Limits, bell: Arc<Bell>) -> Result<Rc<Self>, BuildError> {
         let Findings { features, disabled } = probe::findings()?;
         let mut uring = Uring::new(limits.sizes, disabled).map_err(BuildError::from_ring)?;
+        let mut limits = limits;
         if features.buffer_ring.is_on() {
-            (uring.register_buffers(limits.buffers)).map_err(BuildError::from_ring)?;
+            limits.buffers = register_buffers(&mut uring, limits.buffers)?;
         }
         tracing::info!(
             submissions = uring.ring().params().sq_entries(),
             completions = uring.ring().params().cq_entries(),
             task_work = ?uring.task_work(),
-            registered = uring.is_registered(),
+            registered = uring.registered().is_ok(),
             buffers = limits.buffers,
             buffer_size = limits.buffer_size,
             %features,
@@ -511,6 +512,14 @@ impl Reactor {
         }
     }
 
+    /// How often the driver was told that the descriptor is ready.
+    pub(crate) fn news(&self, fd: RawFd, interest: Interest) -> u32 {
+        let mut driver = self.driver.borrow_mut();
+        driver
+            .as_mut()
+            .map_or(0, |driver| driver.news(fd, interest))
+    }
+
     /// A descriptor that was used here leaves, and stays open.
     pub(crate) fn forget(&self, fd: RawFd) {
         if let Some(driver) = self.driver.borrow_mut().as_mut() {
@@ -640,6 +649,38 @@ impl Reactor {
     }
 }
 
+/// Registers a ring of buffers, smaller where there is no memory for it. Returns how many buffers it takes.
+fn register_buffers(uring: &mut Uring, buffers: u16) -> Result<u16, BuildError> {
+    let mut registered = buffers;
+    loop {
+        match uring.register_buffers(registered) {
+            Err(error) if is_shortage(&error) && registered > MIN_BUFFERS => {
+                registered = (registered / 2).max(MIN_BUFFERS);
+                warn_of_shortage(format_args!("{registered} buffers instead of {buffers}"));
+            }
+            Err(error) => return Err(BuildError::from_ring(error)),
+            Ok(()) => return Ok(registered),
+        }
+    }
+}
+
+/// Locked memory is short. Said once: the next worker fares no better.
+pub(crate) fn warn_of_shortage(consequence: std::fmt::Arguments<'_>) {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        tracing::warn!(
+            "there is little locked memory (RLIMIT_MEMLOCK), so this worker gets {consequence}; raise the limit with \
+             `ulimit -l`, or ask for smaller rings (Builder::ring_entries, Builder::completion_entries, \
+             Builder::buffers)"
+        );
+    });
+}
+
+/// Ring memory counts against RLIMIT_MEMLOCK up to 5.11 and again since 6.14.
+pub(crate) fn is_shortage(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ENOMEM)
+}
+
 fn wait(key: Key, (fd, interest): (RawFd, Interest)) -> Wait {
     Wait {
         user_data: key.to_user_data(),
@@ -657,6 +698,9 @@ fn note_close(result: i32) {
 
 /// Ready I/O operations per poll of a task. An always-ready socket yields after this many.
 const BUDGET: u32 = 128;
+
+/// A ring of buffers does not get any smaller.
+const MIN_BUFFERS: u16 = 16;
 
 /// How long to leave a kernel alone that has no memory for a submission.
 const REFUSAL_PAUSE: Duration = Duration::from_millis(1);

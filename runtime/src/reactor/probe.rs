@@ -79,7 +79,10 @@ impl Feature {
     }
 
     fn tested(result: io::Result<()>) -> Self {
-        Self(result.map_err(|error| format!("its self-test failed: {error}")))
+        Self(result.map_err(|error| match error.get_ref() {
+            Some(inner) if inner.is::<Lacks>() => inner.to_string(),
+            _ => format!("its self-test failed: {error}"),
+        }))
     }
 
     /// Whether it is in use.
@@ -158,8 +161,8 @@ impl Disabled {
         }
     }
 
-    fn from_environment() -> Result<Self, BuildError> {
-        Self::parse(&std::env::var(VARIABLE).unwrap_or_default())
+    pub(crate) fn from_environment() -> Result<Self, BuildError> {
+        Self::parse(&crate::error::variable(VARIABLE)?)
     }
 
     pub(crate) fn contains(&self, name: &str) -> bool {
@@ -233,39 +236,52 @@ fn probe(disabled: &Disabled) -> io::Result<Features> {
             Feature::tested(test())
         }
     };
+    let ext_arg = test("ext_arg", &mut || supported(trial.ring.ext_arg));
     let deferred_task_work = test("defer_taskrun", &mut || {
+        needs("ext_arg", &ext_arg)?;
         supported(trial.ring.task_work() == TaskWork::Deferred)
     });
     let fast_poll = test("fast_poll", &mut || {
         supported(trial.ring.ring().params().is_feature_fast_poll())
     });
-    let ext_arg = test("ext_arg", &mut || supported(trial.ring.ext_arg));
-    let ring_fd = test("ring_fd", &mut || supported(trial.ring.is_registered()));
+    let mut registrations = Vec::new();
+    let ring_fd = test("ring_fd", &mut || {
+        let registered = copy_of(trial.ring.registered());
+        registrations.push(copy_of(&registered));
+        registered
+    });
     let pool = Pool::new(2, 64)?;
     let buffer_ring = test("buffer_ring", &mut || {
-        supported(fast_poll.is_on())?;
-        trial.ring.register_buffers(2)
+        needs("fast_poll", &fast_poll)?;
+        let registered = trial.ring.register_buffers(2);
+        registrations.push(copy_of(&registered));
+        registered
     });
+    // Some sandboxes allow the setup and refuse every registration.
+    if let Some(refusal) = refusal(registrations) {
+        return Err(refusal);
+    }
     let multishot_recv = test("multishot_recv", &mut || {
-        supported(buffer_ring.is_on())?;
+        needs("buffer_ring", &buffer_ring)?;
         multishot_recv(&mut trial, &pool)
     });
     let multishot_accept = test("multishot_accept", &mut || {
-        supported(fast_poll.is_on())?;
+        needs("fast_poll", &fast_poll)?;
         multishot_accept(&mut trial)
     });
     let multishot_poll = test("multishot_poll", &mut || multishot_poll(&mut trial));
     let poll_first = test("poll_first", &mut || {
-        supported(buffer_ring.is_on())?;
+        needs("buffer_ring", &buffer_ring)?;
         poll_first(&mut trial, &pool)
     });
     let recv_limit = test("recv_limit", &mut || {
-        supported(multishot_recv.is_on())?;
+        needs("multishot_recv", &multishot_recv)?;
         recv_limit(&mut trial, &pool)
     });
     let skip_success = test("skip_success", &mut || supported(trial.ring.skip_success));
     let silent_send = test("silent_send", &mut || {
-        supported(fast_poll.is_on() && skip_success.is_on())?;
+        needs("fast_poll", &fast_poll)?;
+        needs("skip_success", &skip_success)?;
         let (tx, rx) = UnixStream::pair()?;
         silent_send(&mut trial, &tx.into(), rx.into())?;
         let (tx, rx) = tcp_pair()?;
@@ -458,7 +474,63 @@ fn tcp_pair() -> io::Result<(TcpStream, TcpStream)> {
 }
 
 fn supported(supported: bool) -> io::Result<()> {
-    expect(supported, "the kernel does not support it")
+    if supported {
+        return Ok(());
+    }
+    Err(lacks("the kernel does not support it".to_owned()))
+}
+
+fn needs(name: &str, feature: &Feature) -> io::Result<()> {
+    if feature.is_on() {
+        return Ok(());
+    }
+    Err(lacks(format!("it needs {name}")))
+}
+
+/// What makes a self-test pointless.
+#[derive(Debug)]
+struct Lacks(String);
+
+impl fmt::Display for Lacks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Lacks {}
+
+fn lacks(what: String) -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, Lacks(what))
+}
+
+/// An outcome of the kernel's, once more.
+fn copy_of(result: &io::Result<()>) -> io::Result<()> {
+    match result {
+        Ok(()) => Ok(()),
+        Err(error) => Err(match error.raw_os_error() {
+            Some(errno) => io::Error::from_raw_os_error(errno),
+            None => error.kind().into(),
+        }),
+    }
+}
+
+/// The error of a policy that refuses all registrations that were tried.
+fn refusal(registrations: Vec<io::Result<()>>) -> Option<io::Error> {
+    let mut refusal = None;
+    for registration in registrations {
+        match registration {
+            Err(error)
+                if matches!(
+                    error.raw_os_error(),
+                    Some(libc::EPERM | libc::EACCES | libc::ENOSYS)
+                ) =>
+            {
+                refusal = Some(error);
+            }
+            _ => return None,
+        }
+    }
+    refusal
 }
 
 fn expect(held: bool, otherwise: &'static str) -> io::Result<()> {

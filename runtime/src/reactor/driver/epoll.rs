@@ -35,6 +35,7 @@ struct Watched {
 #[derive(Default)]
 struct Direction {
     ready: bool,
+    news: u32,
     /// The `user_data` of those who wait; usually one.
     waiting: Fifo<u64>,
 }
@@ -81,11 +82,21 @@ impl Epoll {
         };
         if self.watched.get_mut(&fd).is_some_and(is_free) {
             self.watched.remove(&fd);
-            // SAFETY: the caller still owns the descriptor, which is open.
-            let source = unsafe { BorrowedFd::borrow_raw(fd) };
-            if let Err(error) = self.poller.delete(source) {
-                tracing::debug!(fd, %error, "a descriptor was not watched any more");
-            }
+            self.unregister(fd);
+        }
+    }
+
+    /// How often the descriptor was told to be ready.
+    pub(crate) fn news(&mut self, fd: RawFd, interest: Interest) -> u32 {
+        let watched = self.watched.get_mut(&fd);
+        watched.map_or(0, |watched| watched.direction(interest).news)
+    }
+
+    fn unregister(&self, fd: RawFd) {
+        // SAFETY: the caller still owns the descriptor, which is open.
+        let source = unsafe { BorrowedFd::borrow_raw(fd) };
+        if let Err(error) = self.poller.delete(source) {
+            tracing::debug!(fd, %error, "a descriptor was not watched any more");
         }
     }
 
@@ -148,7 +159,16 @@ impl Epoll {
     }
 
     fn close(&mut self, fd: OwnedFd) {
-        self.forget(fd.as_raw_fd());
+        let raw = fd.as_raw_fd();
+        if let Some(mut watched) = self.watched.remove(&raw) {
+            // Whoever watches the same number will not hear of it any more.
+            let directions = [&mut watched.read, &mut watched.write];
+            let waiting = directions.map(|direction| std::mem::take(&mut direction.waiting));
+            for user_data in waiting.iter().flat_map(Fifo::iter) {
+                self.complete(*user_data, -libc::ECANCELED);
+            }
+            self.unregister(raw);
+        }
     }
 
     fn look(&mut self, park: Park) -> io::Result<()> {
@@ -173,6 +193,7 @@ impl Epoll {
                 ] {
                     if ready {
                         direction.ready = true;
+                        direction.news = direction.news.wrapping_add(1);
                         direction.tell(due);
                     }
                 }

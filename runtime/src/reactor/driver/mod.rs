@@ -140,6 +140,14 @@ impl Driver {
         }
     }
 
+    /// How often the descriptor was told to be ready, where that is remembered here.
+    pub(crate) fn news(&mut self, fd: RawFd, interest: Interest) -> u32 {
+        match self {
+            Self::Uring(_) => 0,
+            Self::Epoll(epoll) => epoll.news(fd, interest),
+        }
+    }
+
     /// The descriptor leaves this driver, though it stays open.
     pub(crate) fn forget(&mut self, fd: RawFd) {
         match self {

@@ -23,6 +23,13 @@ pub(crate) struct PollOp {
     multishot: Cell<bool>,
 }
 
+/// When a readiness was known: what was heard of up to then, by the op and by the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct News {
+    op: u32,
+    driver: u32,
+}
+
 #[derive(Default)]
 struct State {
     key: Option<Key>,
@@ -61,18 +68,19 @@ impl PollOp {
     }
 
     /// The number of the latest news; what was found by trying before it is out of date.
-    pub(crate) fn news(&self) -> u32 {
-        self.state.borrow().news
+    pub(crate) fn news(&self) -> News {
+        News {
+            op: self.state.borrow().news,
+            driver: self.reactor.news(self.fd, self.interest),
+        }
     }
 
     /// Somebody tried, after the given news and before any other, and would have blocked.
-    pub(crate) fn clear_ready(&self, news: u32) {
-        let mut state = self.state.borrow_mut();
-        if state.news != news {
+    pub(crate) fn clear_ready(&self, news: News) {
+        if self.news() != news {
             return;
         }
-        state.ready = false;
-        drop(state);
+        self.state.borrow_mut().ready = false;
         self.reactor.clear_ready(self.fd, self.interest);
     }
 

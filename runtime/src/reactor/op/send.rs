@@ -15,6 +15,7 @@ use std::cell::RefCell;
 use std::io;
 use std::mem;
 use std::net::Shutdown;
+use std::num::NonZeroI32;
 use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -49,7 +50,7 @@ struct State {
     room: Option<Key>,
     dirty: bool,
     shutdown_on_drop: bool,
-    error: Option<i32>,
+    error: Option<NonZeroI32>,
     ending: Ending,
     owner: Owner,
     waiters: Waiters,
@@ -208,7 +209,7 @@ impl SendOp {
     pub(crate) fn check_writable(&self) -> Option<io::Result<()>> {
         let state = self.state.borrow();
         if let Some(errno) = state.error {
-            return Some(Err(io::Error::from_raw_os_error(errno)));
+            return Some(Err(io::Error::from_raw_os_error(errno.get())));
         }
         if state.ending != Ending::Open {
             return Some(Err(io::Error::from_raw_os_error(libc::EPIPE)));
@@ -283,7 +284,7 @@ impl SendOp {
     pub(crate) fn poll_drain(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let state = self.state.borrow();
         if let Some(errno) = state.error {
-            return Poll::Ready(Err(io::Error::from_raw_os_error(errno)));
+            return Poll::Ready(Err(io::Error::from_raw_os_error(errno.get())));
         }
         // Drained is also: nothing of this outbox is in flight.
         if state.queued == 0 && state.room.is_none() {
@@ -515,7 +516,7 @@ impl SendOp {
     /// No byte will go out any more.
     fn give_up(&self, errno: i32) {
         let mut state = self.state.borrow_mut();
-        state.error = Some(errno);
+        state.error = NonZeroI32::new(errno);
         state.flight = None;
         state.queued = 0;
         state.offset = 0;

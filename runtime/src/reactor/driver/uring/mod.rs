@@ -33,7 +33,8 @@ pub(crate) struct Uring {
     enter_flags: u32,
     /// The flags of an enter that may sleep.
     sleep_flags: u32,
-    registered: bool,
+    /// Whether the ring's descriptor is registered, or why not.
+    registered: io::Result<()>,
     /// A sleep can be given a limit (since 5.11).
     pub(crate) ext_arg: bool,
     /// An entry can ask for no completion when it succeeds (since 5.17).
@@ -54,20 +55,22 @@ impl Uring {
     pub(crate) fn new(sizes: Sizes, disabled: &Disabled) -> io::Result<Self> {
         let (ring, task_work) = setup::build(sizes, disabled)?;
         let fd = ring.as_raw_fd();
-        let registered = (!disabled.contains("ring_fd"))
-            .then(|| register_ring_fd(fd).ok())
-            .flatten();
+        let registered = if disabled.contains("ring_fd") {
+            Err(io::ErrorKind::Unsupported.into())
+        } else {
+            register_ring_fd(fd)
+        };
         let no_iowait = ring.params().is_feature_no_iowait();
         Ok(Self {
-            enter_fd: registered.unwrap_or(fd),
-            enter_flags: if registered.is_some() {
+            enter_fd: *registered.as_ref().unwrap_or(&fd),
+            enter_flags: if registered.is_ok() {
                 ENTER_REGISTERED_RING
             } else {
                 0
             },
             // Since 6.15; without it a sleeping worker is accounted as waiting for a disk.
             sleep_flags: if no_iowait { ENTER_NO_IOWAIT } else { 0 },
-            registered: registered.is_some(),
+            registered: registered.map(drop),
             ext_arg: ring.params().is_feature_ext_arg() && !disabled.contains("ext_arg"),
             skip_success: ring.params().is_feature_skip_cqe_on_success()
                 && !disabled.contains("skip_success"),
@@ -182,8 +185,9 @@ impl Uring {
         self.task_work
     }
 
-    pub(crate) fn is_registered(&self) -> bool {
-        self.registered
+    /// Whether the ring's descriptor is registered, or why not.
+    pub(crate) fn registered(&self) -> &io::Result<()> {
+        &self.registered
     }
 
     /// Entries that the kernel has not taken yet.
@@ -282,7 +286,7 @@ impl Drop for Uring {
         if let Some(buffers) = self.buffers.take() {
             buffers.unregister(&self.ring);
         }
-        if self.registered {
+        if self.registered.is_ok() {
             unregister_ring_fd(self.ring.as_raw_fd(), self.enter_fd);
         }
     }

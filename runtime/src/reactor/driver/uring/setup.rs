@@ -5,6 +5,7 @@ use std::io;
 use io_uring::IoUring;
 
 use crate::reactor::probe::Disabled;
+use crate::reactor::{is_shortage, warn_of_shortage};
 
 /// How large the queues are asked to be. The kernel rounds up to powers of two and clamps to its maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,15 +68,19 @@ pub(super) fn build(sizes: Sizes, disabled: &Disabled) -> io::Result<(IoUring, T
     let mut sizes = sizes;
     // A smaller completion queue is refused.
     sizes.completions = sizes.completions.max(sizes.submissions);
+    let asked = sizes;
     loop {
         match climb_down(sizes, disabled) {
-            // Ring memory counts against RLIMIT_MEMLOCK up to 5.11 and again since 6.14.
             Err(error) if is_shortage(&error) && sizes.submissions > MIN_SUBMISSIONS => {
                 sizes.submissions = (sizes.submissions / 2).max(MIN_SUBMISSIONS);
                 sizes.completions = (sizes.completions / 2).max(2 * sizes.submissions);
-                tracing::debug!(%error, ?sizes, "no memory for the ring; trying a smaller one");
             }
-            built => return built,
+            built => {
+                if built.is_ok() && sizes != asked {
+                    warn_of_shortage(format_args!("a ring of {} entries", sizes.submissions));
+                }
+                return built;
+            }
         }
     }
 }
@@ -128,10 +133,6 @@ impl Step {
         }
         builder.build(sizes.submissions)
     }
-}
-
-fn is_shortage(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(libc::ENOMEM)
 }
 
 /// Below this a ring does not halve any further.
