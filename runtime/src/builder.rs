@@ -35,7 +35,7 @@ pub enum Backend {
 impl Backend {
     /// What the operator says, which counts more than what the program says.
     fn or_environment(self) -> Result<Self, BuildError> {
-        let name = variable(BACKEND_VARIABLE)?;
+        let name = variable(BACKEND_VARIABLE);
         if name.is_empty() {
             return Ok(self);
         }

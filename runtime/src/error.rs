@@ -106,16 +106,10 @@ impl From<BuildError> for io::Error {
     }
 }
 
-/// The value of an environment variable, empty if it is not set.
-pub(crate) fn variable(name: &str) -> Result<String, BuildError> {
-    match std::env::var(name) {
-        Ok(value) => Ok(value),
-        Err(std::env::VarError::NotPresent) => Ok(String::new()),
-        Err(std::env::VarError::NotUnicode(_)) => Err(BuildError::new(
-            Cause::Configuration(format!("{name} is not valid UTF-8")),
-            io::ErrorKind::InvalidInput.into(),
-        )),
-    }
+/// The value of an environment variable, empty if it is not set. What is no text stays visible as such.
+pub(crate) fn variable(name: &str) -> String {
+    let value = std::env::var_os(name).unwrap_or_default();
+    value.to_string_lossy().into_owned()
 }
 
 /// The sysctl's value, if it is there (6.6, and wherever it was back-ported) and not 0.

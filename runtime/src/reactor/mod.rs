@@ -92,9 +92,13 @@ impl Reactor {
     pub(crate) fn on_uring(limits: Limits, bell: Arc<Bell>) -> Result<Rc<Self>, BuildError> {
         let Findings { features, disabled } = probe::findings()?;
         let mut uring = Uring::new(limits.sizes, disabled).map_err(BuildError::from_ring)?;
-        let mut limits = limits;
+        let (asked, mut limits) = (limits.clone(), limits);
         if features.buffer_ring.is_on() {
             limits.buffers = register_buffers(&mut uring, limits.buffers)?;
+        }
+        let entries = uring.ring().params().sq_entries();
+        if entries < asked.sizes.submissions.min(MAX_ENTRIES) || limits.buffers < asked.buffers {
+            warn_of_shortage(entries, limits.buffers);
         }
         tracing::info!(
             submissions = uring.ring().params().sq_entries(),
@@ -656,7 +660,6 @@ fn register_buffers(uring: &mut Uring, buffers: u16) -> Result<u16, BuildError> 
         match uring.register_buffers(registered) {
             Err(error) if is_shortage(&error) && registered > MIN_BUFFERS => {
                 registered = (registered / 2).max(MIN_BUFFERS);
-                warn_of_shortage(format_args!("{registered} buffers instead of {buffers}"));
             }
             Err(error) => return Err(BuildError::from_ring(error)),
             Ok(()) => return Ok(registered),
@@ -665,12 +668,14 @@ fn register_buffers(uring: &mut Uring, buffers: u16) -> Result<u16, BuildError> 
 }
 
 /// Locked memory is short. Said once: the next worker fares no better.
-pub(crate) fn warn_of_shortage(consequence: std::fmt::Arguments<'_>) {
+fn warn_of_shortage(entries: u32, buffers: u16) {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
         tracing::warn!(
-            "there is little locked memory (RLIMIT_MEMLOCK), so this worker gets {consequence}; raise the limit with \
-             `ulimit -l`, or ask for smaller rings (Builder::ring_entries, Builder::completion_entries, \
+            entries,
+            buffers,
+            "there is little locked memory (RLIMIT_MEMLOCK), so a worker gets a smaller ring than it asked for; raise \
+             the limit with `ulimit -l`, or ask for less (Builder::ring_entries, Builder::completion_entries, \
              Builder::buffers)"
         );
     });
@@ -698,6 +703,9 @@ fn note_close(result: i32) {
 
 /// Ready I/O operations per poll of a task. An always-ready socket yields after this many.
 const BUDGET: u32 = 128;
+
+/// The kernel's bound for a submission queue.
+const MAX_ENTRIES: u32 = 1 << 15;
 
 /// A ring of buffers does not get any smaller.
 const MIN_BUFFERS: u16 = 16;

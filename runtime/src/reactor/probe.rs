@@ -162,7 +162,7 @@ impl Disabled {
     }
 
     pub(crate) fn from_environment() -> Result<Self, BuildError> {
-        Self::parse(&crate::error::variable(VARIABLE)?)
+        Self::parse(&crate::error::variable(VARIABLE))
     }
 
     pub(crate) fn contains(&self, name: &str) -> bool {

@@ -4,8 +4,8 @@ use std::io;
 
 use io_uring::IoUring;
 
+use crate::reactor::is_shortage;
 use crate::reactor::probe::Disabled;
-use crate::reactor::{is_shortage, warn_of_shortage};
 
 /// How large the queues are asked to be. The kernel rounds up to powers of two and clamps to its maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,19 +68,13 @@ pub(super) fn build(sizes: Sizes, disabled: &Disabled) -> io::Result<(IoUring, T
     let mut sizes = sizes;
     // A smaller completion queue is refused.
     sizes.completions = sizes.completions.max(sizes.submissions);
-    let asked = sizes;
     loop {
         match climb_down(sizes, disabled) {
             Err(error) if is_shortage(&error) && sizes.submissions > MIN_SUBMISSIONS => {
                 sizes.submissions = (sizes.submissions / 2).max(MIN_SUBMISSIONS);
                 sizes.completions = (sizes.completions / 2).max(2 * sizes.submissions);
             }
-            built => {
-                if built.is_ok() && sizes != asked {
-                    warn_of_shortage(format_args!("a ring of {} entries", sizes.submissions));
-                }
-                return built;
-            }
+            built => return built,
         }
     }
 }
