@@ -112,6 +112,51 @@ fn starved_sockets_with_data_do_not_spin() {
     });
 }
 
+/// A reader is told that buffers have come back, but those before it in the line take them all, for good.
+#[test]
+fn a_reader_whose_turn_never_comes_gets_its_bytes_all_the_same() {
+    let _alone = alone("a long line for buffers");
+    let runtime = Builder::new()
+        .buffers(4)
+        .buffer_size(BUFFER_BYTES)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let listener = TcpListener::bind(support::loopback()).await.unwrap();
+        let (mut hoarder, mut hoarder_peer) = support::pair(&listener).await;
+        let mut line = Vec::new();
+        for _ in 0..WAITING {
+            let (stream, peer) = support::pair(&listener).await;
+            // Arms the receive, and nobody waits for it.
+            assert!(stream.try_read(&mut [0]).is_err());
+            line.push((stream, peer));
+        }
+        let (leases, _) = hoard(&mut hoarder, &mut hoarder_peer).await;
+        let starvations = runtime::metrics().starvations;
+        for (_, peer) in &mut line {
+            peer.write_all(&pattern::bytes(0, 100)).unwrap();
+        }
+        // Without provided buffers nobody stands in line: each takes a buffer when it has something to put in.
+        if runtime::features().buffer_ring.is_on() {
+            let starved = || runtime::metrics().starvations - starvations;
+            settled("sockets in the line", WAITING as u64, starved).await;
+        }
+
+        // In the same turn the buffers come back and the last in the line begins to wait.
+        drop(leases);
+        let (mut last, _peer) = line.pop().unwrap();
+        let reading = runtime::spawn(async move {
+            let mut buf = [0; 100];
+            last.read_exact(&mut buf).await.map(|()| buf)
+        });
+        let mut taken = Vec::new();
+        for (stream, _) in line.iter_mut().take(4) {
+            taken.push(stream.recv_stream().next().await.unwrap().unwrap());
+        }
+        pattern::check(&reading.await.unwrap().unwrap(), 0);
+    });
+}
+
 #[test]
 fn a_pool_of_one_buffer_delivers_all_bytes_in_order() {
     const TOTAL: usize = 100 << 10;

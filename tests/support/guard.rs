@@ -34,6 +34,7 @@ pub struct Watchdog {
 impl Watchdog {
     pub fn start(what: &str, limit: Duration) -> Self {
         let (alive, ended) = mpsc::channel();
+        let limit = limit * crate::patience();
         let what = what.to_owned();
         thread::spawn(move || {
             if let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(limit) {

@@ -42,3 +42,11 @@ pub fn long_stream_bytes() -> u64 {
         Err(_) => 1 << 30,
     }
 }
+
+/// How many times longer than usual a test may wait before it fails: `RINGSHOT_TEST_PATIENCE`, for emulated machines.
+fn patience() -> u32 {
+    match std::env::var("RINGSHOT_TEST_PATIENCE") {
+        Ok(text) => text.parse().expect("RINGSHOT_TEST_PATIENCE is a number"),
+        Err(_) => 1,
+    }
+}

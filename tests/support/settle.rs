@@ -9,6 +9,7 @@ const BOUND: Duration = Duration::from_secs(20);
 /// Polls `read` until it returns `expected`, from a thread that is not a worker. Fails after 20 s, with the last
 /// value that was seen.
 pub fn eventually<T: PartialEq + Debug>(what: &str, expected: T, mut read: impl FnMut() -> T) {
+    let bound = BOUND * crate::patience();
     let start = Instant::now();
     loop {
         let seen = read();
@@ -16,7 +17,7 @@ pub fn eventually<T: PartialEq + Debug>(what: &str, expected: T, mut read: impl 
             return;
         }
         assert!(
-            start.elapsed() < BOUND,
+            start.elapsed() < bound,
             "{what}: {seen:?} is not {expected:?}"
         );
         thread::sleep(Duration::from_millis(1));
@@ -25,6 +26,7 @@ pub fn eventually<T: PartialEq + Debug>(what: &str, expected: T, mut read: impl 
 
 /// The same on a worker, which takes its turns meanwhile.
 pub async fn settled<T: PartialEq + Debug>(what: &str, expected: T, mut read: impl FnMut() -> T) {
+    let bound = BOUND * crate::patience();
     let start = Instant::now();
     loop {
         let seen = read();
@@ -32,7 +34,7 @@ pub async fn settled<T: PartialEq + Debug>(what: &str, expected: T, mut read: im
             return;
         }
         assert!(
-            start.elapsed() < BOUND,
+            start.elapsed() < bound,
             "{what}: {seen:?} is not {expected:?}"
         );
         runtime::yield_now().await;
