@@ -63,8 +63,9 @@ impl FromStr for Backend {
 /// Options of a [`Runtime`].
 ///
 /// Every option is a bound, with a default that fits a server of many thousand connections. What a worker takes
-/// by default: 256 KiB for the ring, 16 KiB for the ring of buffers, and of the 4 MiB of buffers only what is
-/// received into.
+/// by default: 84 KiB for the ring, 4 KiB for the ring of buffers, and of the 4 MiB of buffers only what is
+/// received into. Where locked memory is limited (RLIMIT_MEMLOCK) the rings are made smaller until they fit, and
+/// that is logged once, as a warning.
 ///
 /// # Examples
 ///
@@ -161,12 +162,16 @@ impl Builder {
     }
 
     /// Connections that one listener accepts ahead of the program. Default: 128; one descriptor each.
+    ///
+    /// Past it the accept is stopped. What the kernel has queued for the listener by then may still be delivered, at
+    /// most the backlog that it listens with.
     pub fn accept_backlog(mut self, connections: usize) -> Self {
         self.limits.accept_backlog = connections;
         self
     }
 
-    /// How long the unsent bytes of a dropped stream may wait for a peer that does not take them. Default: 30 s.
+    /// How long a peer may take for the unsent bytes of a dropped stream, once they do not go out at once. Default:
+    /// 30 s. What is left then is dropped; to be sure that a slow peer gets everything, close the stream and wait.
     ///
     /// It also bounds how long `block_on` waits for them at its end.
     pub fn linger(mut self, linger: Duration) -> Self {

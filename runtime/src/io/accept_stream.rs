@@ -14,9 +14,9 @@ use crate::reactor::op::accept::AcceptOp;
 
 /// The connections of a listener, fed by one armed multishot accept.
 ///
-/// The accept is armed at the first use and stays armed; at most 128 connections (see
-/// [`Builder::accept_backlog`](crate::Builder::accept_backlog)) are accepted ahead of the program, after that they
-/// wait in the kernel's own backlog. Several tasks may wait for connections; each gets others.
+/// The accept is armed at the first use and stays armed. Past 128 connections accepted ahead of the program (see
+/// [`Builder::accept_backlog`](crate::Builder::accept_backlog)) it is stopped, and others wait in the kernel's own
+/// backlog. Several tasks may wait for connections; each gets others.
 ///
 /// When descriptors run out (EMFILE, ENFILE) or memory does, that is reported once; accepting goes on by itself, at
 /// most 50 ms after some were freed. The connections wait meanwhile, none is lost.
