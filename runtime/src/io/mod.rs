@@ -21,6 +21,6 @@ pub use self::{
     outbox::Outbox,
     recv_stream::RecvStream,
 };
-pub use crate::reactor::op::send::SendBuf;
 pub use crate::reactor::pool::Lease;
+pub use crate::reactor::send_buf::SendBuf;
 pub use crate::reactor::socket::Socket;

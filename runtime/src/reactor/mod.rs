@@ -10,6 +10,7 @@ mod fifo;
 pub(crate) mod op;
 pub(crate) mod pool;
 pub(crate) mod probe;
+pub(crate) mod send_buf;
 pub(crate) mod socket;
 mod waiters;
 
@@ -32,7 +33,8 @@ use self::driver::epoll::Epoll;
 use self::driver::uring::{Sizes, Uring};
 use self::driver::{Cqe, Driver, Request, UNNAMED, Wait};
 use self::op::recv::RecvOp;
-use self::op::send::{SendOp, Spares};
+use self::op::send::SendOp;
+use self::op::spares::Spares;
 use self::op::wake::{Bell, WakeOp};
 use self::op::{Completion, Interest, Key, Next, Op, Slots, Via};
 use self::pool::Pool;

@@ -16,6 +16,7 @@ pub(crate) mod recv;
 pub(crate) mod room;
 pub(crate) mod send;
 mod slots;
+pub(crate) mod spares;
 pub(crate) mod wake;
 
 use std::io;

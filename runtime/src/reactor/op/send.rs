@@ -20,13 +20,14 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use io_uring::{opcode, squeue, types};
 
 use super::room::RoomOp;
+use super::spares::{Gather, MAX_GATHER, Spares};
 use super::{Completion, Interest, Key, Op, Via, attempted};
 use crate::reactor::fifo::Fifo;
-use crate::reactor::pool::{Lease, Pool};
+use crate::reactor::pool::Pool;
+use crate::reactor::send_buf::SendBuf;
 use crate::reactor::socket::Socket;
 use crate::reactor::{Alarm, Reactor, Waiters};
 
@@ -92,90 +93,6 @@ enum Owner {
     /// Gone for longer than the linger; what is left will be dropped.
     Abandoned,
     Gone,
-}
-
-/// Bytes that a socket can send without copying them.
-///
-/// # Examples
-///
-/// ```
-/// use runtime::io::SendBuf;
-///
-/// assert_eq!(SendBuf::from("static text").as_ref(), b"static text");
-/// assert_eq!(SendBuf::from(vec![1, 2, 3]).len(), 3);
-/// ```
-#[derive(Debug)]
-pub struct SendBuf(Owned);
-
-#[derive(Debug)]
-enum Owned {
-    Lease(Lease),
-    Vec(Vec<u8>),
-    Bytes(Bytes),
-}
-
-impl SendBuf {
-    /// How many bytes there are.
-    pub fn len(&self) -> usize {
-        self.as_ref().len()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.as_ref().is_empty()
-    }
-}
-
-impl AsRef<[u8]> for SendBuf {
-    fn as_ref(&self) -> &[u8] {
-        match &self.0 {
-            Owned::Lease(lease) => lease,
-            Owned::Vec(bytes) => bytes,
-            Owned::Bytes(bytes) => bytes,
-        }
-    }
-}
-
-impl From<Lease> for SendBuf {
-    fn from(lease: Lease) -> Self {
-        Self(Owned::Lease(lease))
-    }
-}
-
-impl From<Vec<u8>> for SendBuf {
-    fn from(bytes: Vec<u8>) -> Self {
-        Self(Owned::Vec(bytes))
-    }
-}
-
-impl From<Box<[u8]>> for SendBuf {
-    fn from(bytes: Box<[u8]>) -> Self {
-        Self(Owned::Vec(bytes.into_vec()))
-    }
-}
-
-impl From<String> for SendBuf {
-    fn from(text: String) -> Self {
-        Self(Owned::Vec(text.into_bytes()))
-    }
-}
-
-impl From<Bytes> for SendBuf {
-    fn from(bytes: Bytes) -> Self {
-        Self(Owned::Bytes(bytes))
-    }
-}
-
-impl From<&'static [u8]> for SendBuf {
-    fn from(bytes: &'static [u8]) -> Self {
-        Self(Owned::Bytes(Bytes::from_static(bytes)))
-    }
-}
-
-impl From<&'static str> for SendBuf {
-    fn from(text: &'static str) -> Self {
-        Self::from(text.as_bytes())
-    }
 }
 
 /// A piece of the queue. The bytes of each are on the heap, in the pool or static: they stay where they are when the
@@ -773,99 +690,8 @@ fn gather_form(fd: RawFd, gather: &Gather, flags: i32) -> squeue::Entry {
         .build()
 }
 
-/// What a `sendmsg` needs besides the bytes. Boxed while in flight, as its message points to its slices.
-pub(crate) struct Gather {
-    message: libc::msghdr,
-    slices: [libc::iovec; MAX_GATHER],
-}
-
-impl Gather {
-    fn new() -> Box<Self> {
-        let empty = libc::iovec {
-            iov_base: std::ptr::null_mut(),
-            iov_len: 0,
-        };
-        Box::new(Self {
-            // SAFETY: all zeros is a message without address, slices or control data.
-            message: unsafe { mem::zeroed() },
-            slices: [empty; MAX_GATHER],
-        })
-    }
-
-    fn fill<'a>(self: &mut Box<Self>, slices: impl Iterator<Item = &'a [u8]>) {
-        let mut count = 0;
-        for (slot, bytes) in self.slices.iter_mut().zip(slices) {
-            slot.iov_base = bytes.as_ptr().cast_mut().cast();
-            slot.iov_len = bytes.len();
-            count += 1;
-        }
-        self.message.msg_iov = self.slices.as_mut_ptr();
-        self.message.msg_iovlen = count;
-    }
-}
-
-/// Things that sends borrow for a moment, kept by the worker: an idle connection holds none, and a busy one
-/// allocates none.
-#[derive(Default)]
-pub(crate) struct Spares {
-    buffers: RefCell<Vec<Vec<u8>>>,
-    #[expect(
-        clippy::vec_box,
-        reason = "a gather points into itself, so it never moves"
-    )]
-    gathers: RefCell<Vec<Box<Gather>>>,
-    /// Empty: room for owned buffers between their end and their drop.
-    done: RefCell<Vec<SendBuf>>,
-}
-
-impl Spares {
-    fn take_buffer(&self) -> Vec<u8> {
-        let spare = self.buffers.borrow_mut().pop();
-        spare.unwrap_or_else(|| Vec::with_capacity(CHUNK))
-    }
-
-    fn put_buffer(&self, mut buffer: Vec<u8>) {
-        let mut buffers = self.buffers.borrow_mut();
-        if buffers.len() < MAX_SPARE_BUFFERS {
-            buffer.clear();
-            buffers.push(buffer);
-        }
-    }
-
-    fn take_done(&self) -> Vec<SendBuf> {
-        self.done.take()
-    }
-
-    fn put_done(&self, done: Vec<SendBuf>) {
-        self.done.replace(done);
-    }
-
-    fn take_gather(&self) -> Box<Gather> {
-        let spare = self.gathers.borrow_mut().pop();
-        spare.unwrap_or_else(Gather::new)
-    }
-
-    fn put_gather(&self, gather: Box<Gather>) {
-        let mut gathers = self.gathers.borrow_mut();
-        if gathers.len() < MAX_SPARE_GATHERS {
-            gathers.push(gather);
-        }
-    }
-}
-
-/// The size of a chunk of small writes.
-const CHUNK: usize = 16 * 1024;
-
 /// An owned buffer that is copied all the same.
 const SMALL: usize = 1024;
 
-/// Chunks that one send takes; the kernel's own bound is 1,024.
-const MAX_GATHER: usize = 64;
-
 /// What one SEND takes at most; it reports how much it took.
 const MAX_SEND: u32 = 1 << 30;
-
-/// 4 MiB of spare chunks at most.
-const MAX_SPARE_BUFFERS: usize = 256;
-
-const MAX_SPARE_GATHERS: usize = 64;
