@@ -140,6 +140,8 @@ impl Reactor {
     ) -> Result<Rc<Self>, BuildError> {
         let pool = Pool::new(limits.buffers, limits.buffer_size)
             .map_err(|error| BuildError::new(Cause::Other("no memory for the buffers"), error))?;
+        // Room for a whole completion queue, so that no burst allocates; memory is taken as it is used.
+        let completions = limits.sizes.completions.min(MAX_ENTRIES);
         let reactor = Rc::new(Self {
             driver: RefCell::new(Some(driver)),
             closed: Cell::new(false),
@@ -158,7 +160,7 @@ impl Reactor {
             features,
             counters: Counters::default(),
             budget: Cell::new(BUDGET),
-            arrived: RefCell::default(),
+            arrived: RefCell::new(VecDeque::with_capacity(completions as usize)),
         });
         WakeOp::new(bell, &reactor).arm();
         reactor.flush_pool();
