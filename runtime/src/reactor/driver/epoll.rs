@@ -7,6 +7,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::num::NonZeroU64;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
@@ -36,8 +37,8 @@ struct Watched {
 struct Direction {
     ready: bool,
     news: u32,
-    /// The `user_data` of those who wait; usually one.
-    waiting: Fifo<u64>,
+    /// The `user_data` of those who wait; usually one. None is zero, which makes an idle connection's share smaller.
+    waiting: Fifo<NonZeroU64>,
 }
 
 impl Epoll {
@@ -119,10 +120,9 @@ impl Epoll {
             return;
         };
         let direction = watched.direction(wait.interest);
-        if direction.ready {
-            self.complete(wait.user_data, 0);
-        } else {
-            direction.waiting.push_back(wait.user_data);
+        match NonZeroU64::new(wait.user_data) {
+            Some(user_data) if !direction.ready => direction.waiting.push_back(user_data),
+            _ => self.complete(wait.user_data, 0),
         }
     }
 
@@ -149,7 +149,8 @@ impl Epoll {
     fn cancel(&mut self, of: Wait, user_data: u64) {
         let watched = self.watched.get_mut(&of.fd);
         let found = watched
-            .is_some_and(|watched| watched.direction(of.interest).waiting.remove(&of.user_data));
+            .zip(NonZeroU64::new(of.user_data))
+            .is_some_and(|(watched, key)| watched.direction(of.interest).waiting.remove(&key));
         if found {
             self.complete(of.user_data, -libc::ECANCELED);
         } else {
@@ -165,7 +166,7 @@ impl Epoll {
             let directions = [&mut watched.read, &mut watched.write];
             let waiting = directions.map(|direction| std::mem::take(&mut direction.waiting));
             for user_data in waiting.iter().flat_map(Fifo::iter) {
-                self.complete(*user_data, -libc::ECANCELED);
+                self.complete(user_data.get(), -libc::ECANCELED);
             }
             self.unregister(raw);
         }
@@ -225,7 +226,7 @@ impl Direction {
     fn tell(&mut self, due: &mut Vec<Cqe>) {
         while let Some(user_data) = self.waiting.pop_front() {
             due.push(Cqe {
-                user_data,
+                user_data: user_data.get(),
                 result: 0,
                 flags: 0,
             });

@@ -143,7 +143,8 @@ impl Slots {
     /// Takes a slot, or gives the op back when all 2³² − 1 of them are taken.
     pub(crate) fn insert(&mut self, op: Rc<dyn Op>, via: Via) -> Option<Key> {
         let index = u32::try_from(self.slab.vacant_key()).ok()?;
-        self.next_generation = self.next_generation.wrapping_add(1) & MAX_GENERATION;
+        // Never zero, so that no op's `user_data` is.
+        self.next_generation = (self.next_generation.wrapping_add(1) & MAX_GENERATION).max(1);
         let generation = self.next_generation;
         self.slab.insert(Slot {
             op,
