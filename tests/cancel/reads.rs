@@ -180,7 +180,7 @@ async fn read_waveringly(mut stream: TcpStream, mut rng: Rng) -> u64 {
                 let next = partial(fate, stream.recv_stream().next()).await;
                 next.map(|lease| match lease {
                     None => Ok(0),
-                    Some(lease) => Ok(held.add(lease?, position, &mut buf)),
+                    Some(lease) => Ok(held.add(lease?, position, &mut buf, &mut rng)),
                 })
             }
             5 => {
@@ -229,12 +229,14 @@ async fn read_waveringly(mut stream: TcpStream, mut rng: Rng) -> u64 {
 struct HeldLeases(VecDeque<(u64, Lease)>);
 
 impl HeldLeases {
-    /// Returns the length, and leaves the first bytes in `buf`.
-    fn add(&mut self, lease: Lease, position: u64, buf: &mut [u8]) -> usize {
+    /// Returns the length, and leaves the first bytes in `buf`. The parts of a lease may go at different times.
+    fn add(&mut self, mut lease: Lease, position: u64, buf: &mut [u8], rng: &mut Rng) -> usize {
         let len = lease.len();
         let copied = len.min(buf.len());
         buf[..copied].copy_from_slice(&lease[..copied]);
-        self.0.push_back((position, lease));
+        let cut = rng.below(len);
+        self.0.push_back((position, lease.split_to(cut)));
+        self.0.push_back((position + cut as u64, lease));
         len
     }
 

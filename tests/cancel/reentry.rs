@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{AsyncRead, AsyncReadExt};
-use net::TcpStream;
+use net::{TcpListener, TcpStream};
 use runtime::Builder;
 use runtime::time::{sleep, timeout};
 use support::settled;
@@ -62,6 +62,32 @@ fn a_waker_may_spawn_drop_a_stream_and_start_a_timer() {
     });
 }
 
+/// Five connections arrive in one turn, and the first wakes a task whose waker drops the listener: the others have
+/// been accepted already, for nobody.
+#[test]
+fn a_waker_may_drop_the_listener_that_wakes_it() {
+    run(
+        "a waker that drops the listener",
+        Builder::new(),
+        async |_| {
+            for _ in 0..ROUNDS {
+                let listener = listen().await;
+                let woken = Arc::new(CallingBack::default());
+                let waker = Waker::from(woken.clone());
+                let mut cx = Context::from_waker(&waker);
+                assert!(listener.poll_accept(&mut cx).is_pending());
+                runtime::yield_now().await;
+                let mut peers = support::connect_many(listener.local_addr().unwrap(), 5);
+                LISTENER.set(Some(listener));
+                for peer in &mut peers {
+                    wait_for_end(peer).await;
+                }
+                assert!(LISTENER.take().is_none(), "the waker was called");
+            }
+        },
+    );
+}
+
 #[test]
 fn the_destructor_of_a_sent_buffer_may_spawn_and_drop_a_stream() {
     run("a destructor that calls back", Builder::new(), async |_| {
@@ -88,12 +114,13 @@ fn the_destructor_of_a_sent_buffer_may_spawn_and_drop_a_stream() {
 
 thread_local! {
     static VICTIM: RefCell<Option<TcpStream>> = const { RefCell::new(None) };
+    static LISTENER: RefCell<Option<TcpListener>> = const { RefCell::new(None) };
     static CALLS: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Everything that may touch the driver, the executor and the clock.
 fn call_back() {
-    drop(VICTIM.take());
+    drop((VICTIM.take(), LISTENER.take()));
     runtime::spawn(async {
         sleep(Duration::from_micros(10)).await;
         CALLS.set(CALLS.get() + 1);

@@ -157,6 +157,37 @@ fn a_reader_whose_turn_never_comes_gets_its_bytes_all_the_same() {
     });
 }
 
+/// One buffer, many leases: it must not be filled again before the last of them is dropped.
+#[test]
+fn a_split_lease_holds_its_buffer_to_the_last_part() {
+    let _alone = alone("split leases");
+    let runtime = Builder::new()
+        .buffers(2)
+        .buffer_size(BUFFER_BYTES)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let listener = TcpListener::bind(support::loopback()).await.unwrap();
+        let (mut stream, mut peer) = support::pair(&listener).await;
+        peer.write_all(&pattern::bytes(0, 900)).unwrap();
+        let mut tail = stream.recv_stream().next().await.unwrap().unwrap();
+        let head = tail.split_to(300);
+        let middle = tail.split_to(300);
+        for part in [Some(head), Some(middle), None] {
+            drop(part);
+            for round in 1..10 {
+                peer.write_all(&pattern::bytes(round * 1000, 900)).unwrap();
+                let mut received = [0; 900];
+                stream.read_exact(&mut received).await.unwrap();
+                pattern::check(&received, round * 1000);
+                pattern::check(&tail, 600);
+            }
+        }
+        drop(tail);
+        settled("buffers free", 2, || runtime::metrics().buffers_free).await;
+    });
+}
+
 #[test]
 fn a_pool_of_one_buffer_delivers_all_bytes_in_order() {
     const TOTAL: usize = 100 << 10;
