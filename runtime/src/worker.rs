@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::context;
 use crate::executor::{Executor, Remote};
@@ -89,7 +89,7 @@ impl Worker {
     /// The sleep's one deadline: that of the timers, or of the reactor's own alarms.
     fn bounded_by_alarms(&self, limit: Option<Duration>) -> Option<Duration> {
         let alarm =
-            (self.reactor.deadline()).map(|at| at.saturating_duration_since(Instant::now()));
+            (self.reactor.deadline()).map(|at| at.saturating_duration_since(self.reactor.now()));
         match (limit, alarm) {
             (Some(limit), Some(alarm)) => Some(limit.min(alarm)),
             (limit, alarm) => limit.or(alarm),

@@ -7,7 +7,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use runtime::io::{Inbox, Outbox, RecvStream, SendBuf, Socket};
-use socket2::SockRef;
 
 use super::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, Sending, TcpSocket, WriteHalf};
 use crate::addr::{self, ToSocketAddrs};
@@ -226,7 +225,7 @@ impl TcpStream {
     /// # Ok::<_, std::io::Error>(())
     /// ```
     pub async fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        let shut_read = || SockRef::from(self).shutdown(Shutdown::Read);
+        let shut_read = || self.inbox.socket().shutdown(Shutdown::Read);
         let shut_write = || poll_fn(|cx| self.outbox.poll_shutdown(cx));
         match how {
             Shutdown::Read => shut_read(),

@@ -35,6 +35,7 @@ use self::driver::{Cqe, Driver, Request, UNNAMED, Wait};
 use self::op::recv::RecvOp;
 use self::op::send::SendOp;
 use self::op::spares::Spares;
+use self::op::system::{Linux, System};
 use self::op::wake::{Bell, WakeOp};
 use self::op::{Completion, Interest, Key, Next, Op, Slots, Via};
 use self::pool::Pool;
@@ -57,7 +58,8 @@ pub(crate) struct Limits {
 /// One worker's side of the kernel.
 pub(crate) struct Reactor {
     /// `None` once the reactor is shut down.
-    driver: RefCell<Option<Driver>>,
+    driver: RefCell<Option<Box<dyn Driver>>>,
+    system: Box<dyn System>,
     /// Set when the shutdown begins: no op is started any more.
     closed: Cell<bool>,
     slots: RefCell<Slots>,
@@ -112,7 +114,7 @@ impl Reactor {
             %features,
             "a worker starts"
         );
-        Self::new(Driver::Uring(uring), features, limits, bell)
+        Self::new(Box::new(uring), Box::new(Linux), features, limits, bell)
     }
 
     /// A reactor for the calling thread, on epoll, because of `reason`.
@@ -129,11 +131,12 @@ impl Reactor {
             %features,
             "a worker starts"
         );
-        Self::new(Driver::Epoll(epoll), features, limits, bell)
+        Self::new(Box::new(epoll), Box::new(Linux), features, limits, bell)
     }
 
     fn new(
-        driver: Driver,
+        driver: Box<dyn Driver>,
+        system: Box<dyn System>,
         features: &'static Features,
         limits: Limits,
         bell: Arc<Bell>,
@@ -144,6 +147,7 @@ impl Reactor {
         let completions = limits.sizes.completions.min(MAX_ENTRIES);
         let reactor = Rc::new(Self {
             driver: RefCell::new(Some(driver)),
+            system,
             closed: Cell::new(false),
             slots: RefCell::default(),
             backlog: RefCell::default(),
@@ -242,7 +246,7 @@ impl Reactor {
         };
         if let Err(request) = driver.push(request) {
             // Receives may be among the entries, and one that finds no buffer at its start ends at once.
-            self.publish(driver);
+            self.publish(driver.as_mut());
             // Refused (EBUSY, EAGAIN) is no loss: what does not find room waits in the backlog.
             if let Err(error) = driver.submit() {
                 tracing::debug!(%error, "a full submission queue was not taken");
@@ -281,7 +285,7 @@ impl Reactor {
                 more => reaped += more,
             }
         }
-        self.alarms.ring(Instant::now);
+        self.alarms.ring(|| self.now());
     }
 
     /// One call to the kernel and what follows from it. Returns how many completions there were.
@@ -291,6 +295,11 @@ impl Reactor {
         self.cancel_missed();
         self.settle();
         reaped
+    }
+
+    /// The clock of the reactor's deadlines.
+    pub(crate) fn now(&self) -> Instant {
+        self.system.now()
     }
 
     /// When the reactor itself needs a turn, at the latest.
@@ -328,12 +337,12 @@ impl Reactor {
             self.relieve();
         }
         if let Some(driver) = self.driver.borrow_mut().as_mut() {
-            self.publish(driver);
+            self.publish(driver.as_mut());
         }
     }
 
     /// Shows the kernel the buffers that are vacant.
-    fn publish(&self, driver: &mut Driver) {
+    fn publish(&self, driver: &mut dyn Driver) {
         if self.features.buffer_ring.is_on() {
             (self.pool).provide(|id, address, len| driver.provide(id, address, len));
             driver.publish();
@@ -384,7 +393,7 @@ impl Reactor {
                 self.counters.refusals.add(1);
                 if arrived.is_empty() {
                     tracing::warn!(%error, "the kernel did not take the submissions; trying again");
-                    std::thread::sleep(REFUSAL_PAUSE);
+                    self.system.pause(REFUSAL_PAUSE);
                 }
             }
             _ => panic!("the kernel refused io_uring_enter on a ring that worked before: {error}"),
@@ -405,7 +414,7 @@ impl Reactor {
     }
 
     fn has_more(&self) -> bool {
-        (self.driver.borrow_mut().as_mut()).is_some_and(Driver::has_more)
+        (self.driver.borrow_mut().as_mut()).is_some_and(|driver| driver.has_more())
     }
 
     fn complete(&self, cqe: Cqe) {
@@ -543,6 +552,11 @@ impl Reactor {
         self.features
     }
 
+    /// For what is done without the driver.
+    pub(crate) fn system(&self) -> &dyn System {
+        self.system.as_ref()
+    }
+
     pub(crate) fn pool(&self) -> &Rc<Pool> {
         &self.pool
     }
@@ -567,7 +581,7 @@ impl Reactor {
 
     pub(crate) fn set_alarm(&self, after: Duration, alarm: Weak<dyn Alarm>) {
         // An alarm beyond the end of the clock never rings.
-        if let Some(at) = Instant::now().checked_add(after) {
+        if let Some(at) = self.now().checked_add(after) {
             self.alarms.set(at, alarm);
         }
     }
@@ -606,7 +620,7 @@ impl Reactor {
     }
 
     pub(crate) fn driver_counters(&self) -> driver::DriverCounters {
-        (self.driver.borrow().as_ref()).map_or_else(Default::default, Driver::counters)
+        (self.driver.borrow().as_ref()).map_or_else(Default::default, |driver| driver.counters())
     }
 
     // ---- the end ----
@@ -620,7 +634,7 @@ impl Reactor {
     pub(crate) fn drain(&self) {
         self.turn(Park::Poll);
         while self.draining.get() > 0 || self.has_unsubmitted() {
-            let now = Instant::now();
+            let now = self.now();
             let park = match self.deadline() {
                 _ if self.draining.get() == 0 => Park::Poll,
                 deadline => Park::Sleep(deadline.map(|at| at.saturating_duration_since(now))),
@@ -640,9 +654,9 @@ impl Reactor {
         for key in keys {
             self.cancel(key);
         }
-        let deadline = Instant::now() + SHUTDOWN_PATIENCE;
+        let deadline = self.now() + SHUTDOWN_PATIENCE;
         while self.ops() > 0 {
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = deadline.saturating_duration_since(self.now());
             if left.is_zero() {
                 tracing::error!(
                     ops = self.ops(),

@@ -16,7 +16,7 @@ use std::time::Duration;
 use io_uring::{cqueue, opcode, squeue};
 
 use super::driver::uring::{Sizes, TaskWork, Uring};
-use super::driver::{Cqe, Park};
+use super::driver::{Cqe, Driver, Park};
 use super::op::{accept, recv, room, send};
 use super::pool::{Lease, Pool};
 use crate::builder::Backend;
@@ -445,7 +445,7 @@ struct Trial {
 impl Trial {
     /// The tests push fewer entries than there is room for.
     fn push(&mut self, entry: &squeue::Entry) {
-        self.ring.push(entry);
+        self.ring.push_entry(entry);
     }
 
     fn provide(&mut self, pool: &Pool) {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::rc::Rc;
 
@@ -63,6 +64,15 @@ impl Socket {
             }
             None => Err(Self(Rc::new(fd))),
         }
+    }
+
+    /// Ends one direction, or both, at once. Bytes that wait in an outbox are not waited for.
+    ///
+    /// # Errors
+    ///
+    /// What `shutdown` reports: [`NotConnected`](io::ErrorKind::NotConnected) if the connection is gone already.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.reactor().system().shutdown(self.as_fd(), how)
     }
 
     pub(crate) fn reactor(&self) -> &Rc<Reactor> {

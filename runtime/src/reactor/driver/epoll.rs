@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use polling::{Event, Events, PollMode, Poller};
 
-use super::{Cqe, DriverCounters, Park, Request, Wait};
+use super::{Cqe, Driver, DriverCounters, Park, Request, Wait};
 use crate::reactor::fifo::Fifo;
 use crate::reactor::op::Interest;
 
@@ -52,57 +52,12 @@ impl Epoll {
         })
     }
 
-    pub(crate) fn push(&mut self, request: Request) {
-        match request {
-            Request::Readiness(wait) => self.wait_for(wait),
-            Request::Cancel { of, user_data } => self.cancel(of, user_data),
-            Request::Close(fd) => self.close(fd),
-            Request::Entry(entry) => {
-                // Never: the reactor asks an epoll driver for readiness only. Refused, rather than waited for.
-                self.complete(user_data(&entry), -libc::EOPNOTSUPP);
-            }
-        }
-    }
-
-    pub(crate) fn turn(&mut self, park: Park, arrived: &mut VecDeque<Cqe>) -> io::Result<()> {
-        let looked = self.look(park);
-        arrived.extend(self.due.drain(..));
-        looked
-    }
-
-    pub(crate) fn clear_ready(&mut self, fd: RawFd, interest: Interest) {
-        if let Some(watched) = self.watched.get_mut(&fd) {
-            watched.direction(interest).ready = false;
-        }
-    }
-
-    pub(crate) fn forget(&mut self, fd: RawFd) {
-        // Others who wait for the same number still need it.
-        let is_free = |watched: &mut Watched| {
-            watched.read.waiting.is_empty() && watched.write.waiting.is_empty()
-        };
-        if self.watched.get_mut(&fd).is_some_and(is_free) {
-            self.watched.remove(&fd);
-            self.unregister(fd);
-        }
-    }
-
-    /// How often the descriptor was told to be ready.
-    pub(crate) fn news(&mut self, fd: RawFd, interest: Interest) -> u32 {
-        let watched = self.watched.get_mut(&fd);
-        watched.map_or(0, |watched| watched.direction(interest).news)
-    }
-
     fn unregister(&self, fd: RawFd) {
         // SAFETY: the caller still owns the descriptor, which is open.
         let source = unsafe { BorrowedFd::borrow_raw(fd) };
         if let Err(error) = self.poller.delete(source) {
             tracing::debug!(fd, %error, "a descriptor was not watched any more");
         }
-    }
-
-    pub(crate) fn counters(&self) -> DriverCounters {
-        self.counters
     }
 
     fn wait_for(&mut self, wait: Wait) {
@@ -212,6 +167,53 @@ impl Epoll {
     }
 }
 
+impl Driver for Epoll {
+    fn push(&mut self, request: Request) -> Result<(), Request> {
+        match request {
+            Request::Readiness(wait) => self.wait_for(wait),
+            Request::Cancel { of, user_data } => self.cancel(of, user_data),
+            Request::Close(fd) => self.close(fd),
+            Request::Entry(entry) => {
+                // Never: the reactor asks an epoll driver for readiness only. Refused, rather than waited for.
+                self.complete(entry.get_user_data(), -libc::EOPNOTSUPP);
+            }
+        }
+        Ok(())
+    }
+
+    fn turn(&mut self, park: Park, arrived: &mut VecDeque<Cqe>) -> io::Result<()> {
+        let looked = self.look(park);
+        arrived.extend(self.due.drain(..));
+        looked
+    }
+
+    fn clear_ready(&mut self, fd: RawFd, interest: Interest) {
+        if let Some(watched) = self.watched.get_mut(&fd) {
+            watched.direction(interest).ready = false;
+        }
+    }
+
+    fn news(&mut self, fd: RawFd, interest: Interest) -> u32 {
+        let watched = self.watched.get_mut(&fd);
+        watched.map_or(0, |watched| watched.direction(interest).news)
+    }
+
+    fn forget(&mut self, fd: RawFd) {
+        // Others who wait for the same number still need it.
+        let is_free = |watched: &mut Watched| {
+            watched.read.waiting.is_empty() && watched.write.waiting.is_empty()
+        };
+        if self.watched.get_mut(&fd).is_some_and(is_free) {
+            self.watched.remove(&fd);
+            self.unregister(fd);
+        }
+    }
+
+    fn counters(&self) -> DriverCounters {
+        self.counters
+    }
+}
+
 impl Watched {
     fn direction(&mut self, interest: Interest) -> &mut Direction {
         match interest {
@@ -246,8 +248,4 @@ fn fd_of(key: usize) -> RawFd {
 /// A kernel without `epoll_pwait2` counts in milliseconds; rounding down would spin until the deadline.
 fn round_up(limit: Duration) -> Duration {
     limit.max(Duration::from_micros(1))
-}
-
-fn user_data(entry: &io_uring::squeue::Entry) -> u64 {
-    entry.get_user_data()
 }

@@ -10,16 +10,61 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::time::Duration;
 
-use io_uring::squeue;
+use io_uring::{opcode, squeue, types};
 
-use self::epoll::Epoll;
-use self::uring::Uring;
-use super::op::Interest;
+use super::op::{Interest, close};
 
-/// The driver of one worker, chosen once, at its start.
-pub(crate) enum Driver {
-    Uring(Uring),
-    Epoll(Epoll),
+/// The driver of one worker, chosen once, at its start. What a method does by default is what a driver does that has
+/// nothing to remember there.
+pub(crate) trait Driver {
+    /// Queues a request. It is given back if there is no room.
+    fn push(&mut self, request: Request) -> Result<(), Request>;
+
+    /// Submits what is queued, without looking at completions.
+    fn submit(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// One turn: submits what is queued, sleeps if told to, appends what has completed to `arrived`.
+    fn turn(&mut self, park: Park, arrived: &mut VecDeque<Cqe>) -> io::Result<()>;
+
+    /// Whether another turn would bring completions at once.
+    fn has_more(&mut self) -> bool {
+        false
+    }
+
+    /// Entries pushed since the start, wrapping.
+    fn pushed(&self) -> u32 {
+        0
+    }
+
+    /// Entries that the kernel has taken since the start, wrapping.
+    fn consumed(&self) -> u32 {
+        0
+    }
+
+    /// Whether completions wait in the kernel because the completion queue was full.
+    fn is_overflowing(&mut self) -> bool {
+        false
+    }
+
+    /// Somebody has tried and found that the descriptor is not ready, since the last turn.
+    fn clear_ready(&mut self, _fd: RawFd, _interest: Interest) {}
+
+    /// How often the descriptor was told to be ready, where that is remembered here.
+    fn news(&mut self, _fd: RawFd, _interest: Interest) -> u32 {
+        0
+    }
+
+    /// The descriptor leaves this driver, though it stays open.
+    fn forget(&mut self, _fd: RawFd) {}
+
+    /// Lets the kernel fill a buffer, from the next [`publish`](Self::publish) on.
+    fn provide(&mut self, _id: u16, _address: NonNull<u8>, _len: usize) {}
+
+    fn publish(&mut self) {}
+
+    fn counters(&self) -> DriverCounters;
 }
 
 /// What a reactor asks of its driver.
@@ -34,6 +79,34 @@ pub(crate) enum Request {
         user_data: u64,
     },
     Close(OwnedFd),
+}
+
+impl Request {
+    /// The request as an SQE. With `skip_success` what nobody waits for has a completion only if it fails.
+    pub(crate) fn into_entry(self, skip_success: bool) -> squeue::Entry {
+        let silence = if skip_success {
+            squeue::Flags::SKIP_SUCCESS
+        } else {
+            squeue::Flags::empty()
+        };
+        match self {
+            Self::Entry(entry) => entry,
+            Self::Readiness(wait) => poll_form(wait).user_data(wait.user_data),
+            Self::Cancel { of, user_data } => (opcode::AsyncCancel::new(of.user_data).build())
+                .flags(silence)
+                .user_data(user_data),
+            Self::Close(fd) => (close::ring_form(fd).flags(silence)).user_data(UNNAMED),
+        }
+    }
+}
+
+/// Waiting for readiness, once.
+fn poll_form(wait: Wait) -> squeue::Entry {
+    let events = match wait.interest {
+        Interest::Readable => libc::POLLIN | libc::POLLRDHUP,
+        Interest::Writable => libc::POLLOUT,
+    };
+    opcode::PollAdd::new(types::Fd(wait.fd), events as u32).build()
 }
 
 /// Who waits for which descriptor.
@@ -69,112 +142,4 @@ pub(crate) enum Park {
 pub(crate) struct DriverCounters {
     pub(crate) enters: u64,
     pub(crate) overflows: u64,
-}
-
-impl Driver {
-    /// Queues a request. It is given back if there is no room.
-    pub(crate) fn push(&mut self, request: Request) -> Result<(), Request> {
-        match self {
-            Self::Uring(uring) => uring.push_request(request),
-            Self::Epoll(epoll) => {
-                epoll.push(request);
-                Ok(())
-            }
-        }
-    }
-
-    /// Submits what is queued, without looking at completions.
-    pub(crate) fn submit(&mut self) -> io::Result<()> {
-        match self {
-            Self::Uring(uring) => uring.submit(),
-            Self::Epoll(_) => Ok(()),
-        }
-    }
-
-    /// One turn: submits what is queued, sleeps if told to, appends what has completed to `arrived`.
-    pub(crate) fn turn(&mut self, park: Park, arrived: &mut VecDeque<Cqe>) -> io::Result<()> {
-        match self {
-            Self::Uring(uring) => uring.turn(park, arrived),
-            Self::Epoll(epoll) => epoll.turn(park, arrived),
-        }
-    }
-
-    /// Whether another turn would bring completions at once.
-    pub(crate) fn has_more(&mut self) -> bool {
-        match self {
-            Self::Uring(uring) => uring.wants_enter(),
-            Self::Epoll(_) => false,
-        }
-    }
-
-    /// Entries pushed since the start, wrapping.
-    pub(crate) fn pushed(&self) -> u32 {
-        match self {
-            Self::Uring(uring) => uring.pushed(),
-            Self::Epoll(_) => 0,
-        }
-    }
-
-    /// Entries that the kernel has taken since the start, wrapping.
-    pub(crate) fn consumed(&self) -> u32 {
-        match self {
-            Self::Uring(uring) => uring.consumed(),
-            Self::Epoll(_) => 0,
-        }
-    }
-
-    /// Whether completions wait in the kernel because the completion queue was full.
-    pub(crate) fn is_overflowing(&mut self) -> bool {
-        match self {
-            Self::Uring(uring) => uring.is_overflowing(),
-            Self::Epoll(_) => false,
-        }
-    }
-
-    /// Somebody has tried and found that the descriptor is not ready, since the last turn.
-    pub(crate) fn clear_ready(&mut self, fd: RawFd, interest: Interest) {
-        match self {
-            // The ring looks for itself at every request.
-            Self::Uring(_) => {}
-            Self::Epoll(epoll) => epoll.clear_ready(fd, interest),
-        }
-    }
-
-    /// How often the descriptor was told to be ready, where that is remembered here.
-    pub(crate) fn news(&mut self, fd: RawFd, interest: Interest) -> u32 {
-        match self {
-            Self::Uring(_) => 0,
-            Self::Epoll(epoll) => epoll.news(fd, interest),
-        }
-    }
-
-    /// The descriptor leaves this driver, though it stays open.
-    pub(crate) fn forget(&mut self, fd: RawFd) {
-        match self {
-            Self::Uring(_) => {}
-            Self::Epoll(epoll) => epoll.forget(fd),
-        }
-    }
-
-    /// Lets the kernel fill a buffer, from the next [`publish`](Self::publish) on.
-    pub(crate) fn provide(&mut self, id: u16, address: NonNull<u8>, len: usize) {
-        match self {
-            Self::Uring(uring) => uring.provide(id, address, len),
-            Self::Epoll(_) => {}
-        }
-    }
-
-    pub(crate) fn publish(&mut self) {
-        match self {
-            Self::Uring(uring) => uring.publish(),
-            Self::Epoll(_) => {}
-        }
-    }
-
-    pub(crate) fn counters(&self) -> DriverCounters {
-        match self {
-            Self::Uring(uring) => uring.counters(),
-            Self::Epoll(epoll) => epoll.counters(),
-        }
-    }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use io_uring::{opcode, squeue, types};
 
-use super::{Completion, Interest, Key, Op, Via, attempted};
+use super::{Completion, Interest, Key, Op, Via};
 use crate::reactor::pool::Pool;
 use crate::reactor::socket::Socket;
 use crate::reactor::{Alarm, Reactor, Waiters};
@@ -248,16 +248,8 @@ unsafe impl Op for AcceptOp {
     }
 
     fn attempt(&self, _: &Rc<Pool>) -> Option<Completion> {
-        // SAFETY: no address is asked for, so no pointer is passed.
-        let fd = unsafe {
-            libc::accept4(
-                self.socket.as_raw_fd(),
-                std::ptr::null_mut(),
-                std::ptr::null_mut(),
-                libc::SOCK_CLOEXEC,
-            )
-        };
-        attempted(fd as isize).map(|result| Completion::once(result, None))
+        let accepted = self.reactor().system().accept(self.socket.as_raw_fd());
+        accepted.map(|result| Completion::once(result, None))
     }
 
     fn complete(self: Rc<Self>, done: Completion) {

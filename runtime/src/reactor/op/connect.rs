@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
@@ -56,21 +56,10 @@ impl ConnectOp {
 
     /// Begins the handshake without the ring. `None`: it goes on, and its end is readiness to write.
     fn begin(&self) -> Option<i32> {
-        let socket = socket2::SockRef::from(&self.socket);
+        let reactor = self.socket.reactor();
         // What an earlier attempt has left behind says nothing of this one.
-        (self.socket.reactor()).clear_ready(self.socket.as_raw_fd(), Interest::Writable);
-        let begun = socket
-            .set_nonblocking(true)
-            .and_then(|()| socket.connect(&self.address));
-        let begun = match begun {
-            Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => None,
-            Err(error) => Some(-error.raw_os_error().unwrap_or(libc::EIO)),
-            Ok(()) => Some(0),
-        };
-        match socket.set_nonblocking(false) {
-            Ok(()) => begun,
-            Err(error) => Some(-error.raw_os_error().unwrap_or(libc::EIO)),
-        }
+        reactor.clear_ready(self.socket.as_raw_fd(), Interest::Writable);
+        (reactor.system()).begin_connect(self.socket.as_fd(), &self.address)
     }
 
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -106,13 +95,9 @@ unsafe impl Op for ConnectOp {
 
     fn attempt(&self, _: &Rc<Pool>) -> Option<Completion> {
         // Writable: the handshake that was started has ended, one way or the other.
-        let socket = socket2::SockRef::from(&self.socket);
-        let errno = match socket.take_error() {
-            Ok(None) if socket.peer_addr().is_err() => return None,
-            Ok(None) => 0,
-            Ok(Some(error)) | Err(error) => error.raw_os_error().unwrap_or(libc::EIO),
-        };
-        Some(Completion::once(-errno, None))
+        let system = self.socket.reactor().system();
+        let ended = system.end_connect(self.socket.as_fd());
+        ended.map(|result| Completion::once(result, None))
     }
 
     fn complete(self: Rc<Self>, done: Completion) {

@@ -17,6 +17,7 @@ pub(crate) mod room;
 pub(crate) mod send;
 mod slots;
 pub(crate) mod spares;
+pub(crate) mod system;
 pub(crate) mod wake;
 
 use std::io;

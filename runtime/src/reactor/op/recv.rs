@@ -22,7 +22,7 @@ use std::task::{Context, Poll, Waker};
 
 use io_uring::{opcode, squeue, types};
 
-use super::{Completion, Interest, Key, Op, Via, attempted};
+use super::{Completion, Interest, Key, Op, Via};
 use crate::reactor::driver::uring::GROUP;
 use crate::reactor::fifo::Fifo;
 use crate::reactor::pool::{Lease, Pool};
@@ -470,14 +470,15 @@ unsafe impl Op for RecvOp {
 
     fn attempt(&self, pool: &Rc<Pool>) -> Option<Completion> {
         let fd = self.socket.as_raw_fd();
+        let system = self.reactor().system();
         let mut result = None;
         let buffer = pool.fill(|bytes| {
-            result = attempt_form(fd, bytes);
+            result = system.recv(fd, bytes);
             usize::try_from(result?).ok().filter(|n| *n > 0)
         });
         if buffer.is_none() && result.is_none() && pool.free() == 0 {
             let mut heap = vec![0; HEAP_CHUNK];
-            result = attempt_form(fd, &mut heap);
+            result = system.recv(fd, &mut heap);
             heap.truncate(usize::try_from(result?).unwrap_or(0));
             return Some(Completion::once(result?, Some(Lease::heap(heap))));
         }
@@ -555,18 +556,6 @@ pub(crate) fn single_form(fd: RawFd, poll_first: bool) -> squeue::Entry {
         .ioprio(hint)
         .build()
         .flags(squeue::Flags::BUFFER_SELECT)
-}
-
-fn attempt_form(fd: RawFd, bytes: &mut [u8]) -> Option<i32> {
-    // SAFETY: the bytes are ours to write until the call returns.
-    attempted(unsafe {
-        libc::recv(
-            fd,
-            bytes.as_mut_ptr().cast(),
-            bytes.len(),
-            libc::MSG_DONTWAIT,
-        )
-    })
 }
 
 /// linux/io_uring.h: `sqe->optlen` lies at byte 44. The crate has no name for it.

@@ -24,7 +24,7 @@ use io_uring::{opcode, squeue, types};
 
 use super::room::RoomOp;
 use super::spares::{Gather, MAX_GATHER, Spares};
-use super::{Completion, Interest, Key, Op, Via, attempted};
+use super::{Completion, Interest, Key, Op, Via};
 use crate::reactor::fifo::Fifo;
 use crate::reactor::pool::Pool;
 use crate::reactor::send_buf::SendBuf;
@@ -280,7 +280,7 @@ impl SendOp {
         }
         drop(state);
         // A direct call: through the ring it would run on a kernel thread and cost ten times as much.
-        match socket2::SockRef::from(&self.socket).shutdown(Shutdown::Write) {
+        match self.socket.shutdown(Shutdown::Write) {
             // The peer has reset the connection: there is no direction left to end.
             Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => Ok(()),
             ended => ended,
@@ -573,17 +573,11 @@ unsafe impl Op for SendOp {
     fn attempt(&self, _: &Rc<Pool>) -> Option<Completion> {
         let state = self.state.borrow();
         let fd = self.socket.as_raw_fd();
-        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        let system = self.reactor().system();
         let sent = match &state.flight.as_ref()?.gather {
-            // SAFETY: as for the ring form: the message and what it points to live as long as the flight.
-            Some(gather) => unsafe { libc::sendmsg(fd, &raw const gather.message, flags) },
-            None => {
-                let bytes = &state.queue.front()?.bytes()[state.offset..];
-                // SAFETY: the bytes are borrowed until the call returns.
-                unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), flags) }
-            }
+            Some(gather) => system.send_gathered(fd, gather),
+            None => system.send(fd, &state.queue.front()?.bytes()[state.offset..]),
         };
-        let sent = attempted(sent);
         sent.map(|result| Completion::once(result, None))
     }
 

@@ -14,12 +14,11 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::ptr::{self, NonNull};
 use std::time::Duration;
 
-use io_uring::{IoUring, opcode, squeue, types};
+use io_uring::{IoUring, squeue};
 
 use self::buffer_ring::BufferRing;
 pub(crate) use self::setup::{Sizes, TaskWork};
-use super::{Cqe, DriverCounters, Park, Request, UNNAMED, Wait};
-use crate::reactor::op::{Interest, close};
+use super::{Cqe, Driver, DriverCounters, Park, Request};
 use crate::reactor::probe::Disabled;
 
 /// The buffer group that multishot receives draw from.
@@ -90,91 +89,13 @@ impl Uring {
         Ok(())
     }
 
-    pub(crate) fn provide(&mut self, id: u16, address: NonNull<u8>, len: usize) {
-        if let Some(buffers) = &mut self.buffers {
-            buffers.provide(id, address, len);
-        }
-    }
-
-    pub(crate) fn publish(&mut self) {
-        if let Some(buffers) = &mut self.buffers {
-            buffers.publish();
-        }
-    }
-
-    pub(crate) fn push_request(&mut self, request: Request) -> Result<(), Request> {
-        if self.ring.submission().is_full() {
-            return Err(request);
-        }
-        let entry = match request {
-            Request::Entry(entry) => entry,
-            Request::Readiness(wait) => poll_form(wait).user_data(wait.user_data),
-            Request::Cancel { of, user_data } => {
-                let cancel = opcode::AsyncCancel::new(of.user_data).build();
-                self.silence(cancel).user_data(user_data)
-            }
-            Request::Close(fd) => self.silence(close::ring_form(fd)).user_data(UNNAMED),
-        };
-        self.push(&entry);
-        Ok(())
-    }
-
     /// Queues an entry; the queue has room.
-    pub(crate) fn push(&mut self, entry: &squeue::Entry) {
+    pub(crate) fn push_entry(&mut self, entry: &squeue::Entry) {
         // SAFETY: what the entry points to outlives the op: its slot keeps the op alive until the final
         // completion, and the contract of `Op` says that the op owns it.
         let pushed = unsafe { self.ring.submission().push(entry) };
         debug_assert!(pushed.is_ok(), "the caller has seen that there is room");
         self.pushed = self.pushed.wrapping_add(1);
-    }
-
-    /// An entry of which only the failure is interesting.
-    fn silence(&self, entry: squeue::Entry) -> squeue::Entry {
-        let flags = if self.skip_success {
-            squeue::Flags::SKIP_SUCCESS
-        } else {
-            squeue::Flags::empty()
-        };
-        entry.flags(flags)
-    }
-
-    pub(crate) fn submit(&mut self) -> io::Result<()> {
-        let pending = self.pending();
-        self.enter(pending, 0, 0, None)
-    }
-
-    pub(crate) fn turn(&mut self, park: Park, arrived: &mut VecDeque<Cqe>) -> io::Result<()> {
-        let pending = self.pending();
-        let sleeps = match park {
-            Park::Sleep(limit) if self.ring.completion().is_empty() => Some(limit),
-            _ => None,
-        };
-        let entered = match sleeps {
-            Some(Some(limit)) if !self.ext_arg => self.sleep_outside(pending, limit),
-            Some(limit) => self.enter(pending, 1, ENTER_GETEVENTS, limit),
-            None if pending > 0 || self.wants_enter() => {
-                self.enter(pending, 0, ENTER_GETEVENTS, None)
-            }
-            None => Ok(()),
-        };
-        self.reap(arrived);
-        entered
-    }
-
-    pub(crate) fn pushed(&self) -> u32 {
-        self.pushed
-    }
-
-    pub(crate) fn consumed(&self) -> u32 {
-        self.consumed
-    }
-
-    pub(crate) fn is_overflowing(&mut self) -> bool {
-        self.ring.submission().cq_overflow()
-    }
-
-    pub(crate) fn counters(&self) -> DriverCounters {
-        self.counters
     }
 
     pub(crate) fn ring(&self) -> &IoUring {
@@ -194,12 +115,6 @@ impl Uring {
     fn pending(&mut self) -> u32 {
         // The queue's size fits in 32 bits: the kernel gave it so.
         self.ring.submission().len() as u32
-    }
-
-    /// Whether the kernel says that another enter would bring completions.
-    pub(crate) fn wants_enter(&mut self) -> bool {
-        let queue = self.ring.submission();
-        queue.taskrun() || queue.cq_overflow()
     }
 
     fn reap(&mut self, arrived: &mut VecDeque<Cqe>) {
@@ -281,6 +196,72 @@ impl Uring {
     }
 }
 
+impl Driver for Uring {
+    fn push(&mut self, request: Request) -> Result<(), Request> {
+        if self.ring.submission().is_full() {
+            return Err(request);
+        }
+        let entry = request.into_entry(self.skip_success);
+        self.push_entry(&entry);
+        Ok(())
+    }
+
+    fn submit(&mut self) -> io::Result<()> {
+        let pending = self.pending();
+        self.enter(pending, 0, 0, None)
+    }
+
+    fn turn(&mut self, park: Park, arrived: &mut VecDeque<Cqe>) -> io::Result<()> {
+        let pending = self.pending();
+        let sleeps = match park {
+            Park::Sleep(limit) if self.ring.completion().is_empty() => Some(limit),
+            _ => None,
+        };
+        let entered = match sleeps {
+            Some(Some(limit)) if !self.ext_arg => self.sleep_outside(pending, limit),
+            Some(limit) => self.enter(pending, 1, ENTER_GETEVENTS, limit),
+            None if pending > 0 || self.has_more() => self.enter(pending, 0, ENTER_GETEVENTS, None),
+            None => Ok(()),
+        };
+        self.reap(arrived);
+        entered
+    }
+
+    /// Whether the kernel says that another enter would bring completions.
+    fn has_more(&mut self) -> bool {
+        let queue = self.ring.submission();
+        queue.taskrun() || queue.cq_overflow()
+    }
+
+    fn pushed(&self) -> u32 {
+        self.pushed
+    }
+
+    fn consumed(&self) -> u32 {
+        self.consumed
+    }
+
+    fn is_overflowing(&mut self) -> bool {
+        self.ring.submission().cq_overflow()
+    }
+
+    fn provide(&mut self, id: u16, address: NonNull<u8>, len: usize) {
+        if let Some(buffers) = &mut self.buffers {
+            buffers.provide(id, address, len);
+        }
+    }
+
+    fn publish(&mut self) {
+        if let Some(buffers) = &mut self.buffers {
+            buffers.publish();
+        }
+    }
+
+    fn counters(&self) -> DriverCounters {
+        self.counters
+    }
+}
+
 impl Drop for Uring {
     fn drop(&mut self) {
         if let Some(buffers) = self.buffers.take() {
@@ -290,15 +271,6 @@ impl Drop for Uring {
             unregister_ring_fd(self.ring.as_raw_fd(), self.enter_fd);
         }
     }
-}
-
-/// Waiting for readiness, once.
-fn poll_form(wait: Wait) -> squeue::Entry {
-    let events = match wait.interest {
-        Interest::Readable => libc::POLLIN | libc::POLLRDHUP,
-        Interest::Writable => libc::POLLOUT,
-    };
-    opcode::PollAdd::new(types::Fd(wait.fd), events as u32).build()
 }
 
 /// `struct __kernel_timespec`.
