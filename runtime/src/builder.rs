@@ -17,6 +17,7 @@ use crate::reactor::op::wake::Bell;
 use crate::reactor::pool::MAX_BUFFER_SIZE;
 use crate::reactor::probe::Disabled;
 use crate::reactor::{Limits, Reactor};
+use crate::time::Source;
 use crate::worker::Worker;
 
 /// The kernel interface that a runtime uses.
@@ -195,9 +196,11 @@ impl Builder {
         let bell = Bell::new().map_err(|error| BuildError::new(Cause::Descriptors, error))?;
         let reactor = self.reactor(&bell)?;
         let remote = Arc::new(Remote::new(move || bell.ring()));
-        Ok(Runtime {
-            worker: Worker::new(reactor, remote),
-        })
+        Ok(Runtime::from_worker(Worker::new(
+            reactor,
+            remote,
+            Source::Real,
+        )))
     }
 
     fn reactor(&self, bell: &Arc<Bell>) -> Result<Rc<Reactor>, BuildError> {
@@ -215,6 +218,12 @@ impl Builder {
                 made => made,
             },
         }
+    }
+
+    /// What the builder says, if it can be.
+    pub(crate) fn limits(&self) -> Result<Limits, BuildError> {
+        self.check()?;
+        Ok(self.limits.clone())
     }
 
     fn check(&self) -> Result<(), BuildError> {
@@ -265,6 +274,10 @@ pub struct Runtime {
 }
 
 impl Runtime {
+    pub(crate) fn from_worker(worker: Rc<Worker>) -> Self {
+        Self { worker }
+    }
+
     /// Runs `future` to its end, and the spawned tasks meanwhile.
     ///
     /// Before it returns, everything that was written is handed to the kernel, and streams that were dropped have

@@ -34,6 +34,8 @@ mod executor;
 pub mod io;
 mod metrics;
 mod reactor;
+#[cfg(feature = "sim")]
+pub mod sim;
 mod spawn;
 pub mod time;
 mod worker;

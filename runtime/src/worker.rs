@@ -12,7 +12,7 @@ use crate::context;
 use crate::executor::{Executor, Remote};
 use crate::metrics::Metrics;
 use crate::reactor::{Park, Reactor};
-use crate::time::{self, Timers};
+use crate::time::{self, Source, Timers};
 
 pub(crate) struct Worker {
     pub(crate) executor: Rc<Executor>,
@@ -22,11 +22,11 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn new(reactor: Rc<Reactor>, remote: Arc<Remote>) -> Rc<Self> {
+    pub(crate) fn new(reactor: Rc<Reactor>, remote: Arc<Remote>, clock: Source) -> Rc<Self> {
         Rc::new(Self {
-            executor: Executor::new(Arc::clone(&remote)),
+            executor: Executor::new(Arc::clone(&remote), clock.is_real()),
             reactor,
-            timers: Rc::new(Timers::new()),
+            timers: Rc::new(Timers::new(clock)),
             remote,
         })
     }

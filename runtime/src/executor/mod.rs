@@ -41,6 +41,7 @@ pub(crate) struct TaskId {
 /// The tasks of one worker.
 pub(crate) struct Executor {
     ready: RefCell<VecDeque<Runnable>>,
+    timed: bool,
     /// Every task whose future is alive, so that an abort or a shutdown can reach it.
     tasks: RefCell<Slab<Alive>>,
     /// How many of them are marked as aborted: the mark is looked for only if there is one.
@@ -59,8 +60,10 @@ struct Alive {
 }
 
 impl Executor {
-    pub(crate) fn new(remote: Arc<Remote>) -> Rc<Self> {
+    /// With `timed` a turn is bounded by time as well as by polls.
+    pub(crate) fn new(remote: Arc<Remote>, timed: bool) -> Rc<Self> {
         Rc::new(Self {
+            timed,
             ready: RefCell::default(),
             tasks: RefCell::default(),
             aborted: Cell::new(0),
@@ -152,7 +155,7 @@ impl Executor {
             self.polls.set(self.polls.get() + 1);
             // A panic of the future is kept for its handle.
             runnable.run();
-            if polled % POLLS_PER_CLOCK_READ == 0 {
+            if self.timed && polled % POLLS_PER_CLOCK_READ == 0 {
                 let start = *since.get_or_insert_with(Instant::now);
                 if start.elapsed() >= MAX_RUN {
                     return;

@@ -134,7 +134,8 @@ impl Reactor {
         Self::new(Box::new(epoll), Box::new(Linux), features, limits, bell)
     }
 
-    fn new(
+    /// A reactor on the driver that is given.
+    pub(crate) fn new(
         driver: Box<dyn Driver>,
         system: Box<dyn System>,
         features: &'static Features,

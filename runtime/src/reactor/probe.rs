@@ -12,6 +12,11 @@ use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::sync::OnceLock;
 use std::time::Duration;
+#[cfg(feature = "sim")]
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+};
 
 use io_uring::{cqueue, opcode, squeue};
 
@@ -190,6 +195,41 @@ pub(crate) fn findings() -> Result<&'static Findings, BuildError> {
     let disabled = Disabled::from_environment()?;
     let features = probe(&disabled).map_err(BuildError::from_ring)?;
     Ok(FINDINGS.get_or_init(|| Findings { features, disabled }))
+}
+
+/// What a simulated kernel has: everything but `without`, and what needs that.
+#[cfg(feature = "sim")]
+pub(crate) fn simulated(without: &[&'static str]) -> &'static Features {
+    static KNOWN: Mutex<BTreeMap<Vec<&'static str>, &'static Features>> =
+        Mutex::new(BTreeMap::new());
+    let make = || {
+        let feature = |name: &str, needs: &[&Feature]| match needs.iter().all(|need| need.is_on()) {
+            true if !without.contains(&name) => Feature(Ok(())),
+            _ => Feature::off("the simulation is without it"),
+        };
+        let fast_poll = feature("fast_poll", &[]);
+        let buffer_ring = feature("buffer_ring", &[&fast_poll]);
+        let multishot_recv = feature("multishot_recv", &[&buffer_ring]);
+        let skip_success = feature("skip_success", &[]);
+        Features {
+            backend: Backend::Uring,
+            deferred_task_work: feature("defer_taskrun", &[]),
+            ext_arg: feature("ext_arg", &[]),
+            ring_fd: feature("ring_fd", &[]),
+            multishot_accept: feature("multishot_accept", &[&fast_poll]),
+            multishot_poll: feature("multishot_poll", &[]),
+            poll_first: feature("poll_first", &[&buffer_ring]),
+            recv_limit: feature("recv_limit", &[&multishot_recv]),
+            silent_send: feature("silent_send", &[&fast_poll, &skip_success]),
+            fast_poll,
+            buffer_ring,
+            multishot_recv,
+            skip_success,
+        }
+    };
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    // Leaked once for each set that is asked for, as those of the process are.
+    (known.entry(without.to_vec())).or_insert_with(|| Box::leak(Box::new(make())))
 }
 
 /// What a worker without a ring has: nothing of all that, because of `reason` (the first one of this process).

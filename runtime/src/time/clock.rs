@@ -1,23 +1,48 @@
 use std::cell::Cell;
+use std::rc::Rc;
 use std::time::{Duration, Instant as StdInstant};
 
 use super::Instant;
 
-/// The clock of one worker: the real one, until somebody pauses it.
+/// The clock of one worker: that of its source, until somebody pauses it.
 ///
 /// It also maps instants to the ticks in which the queue counts: nanoseconds since the clock was made.
 pub(super) struct Clock {
+    source: Source,
     base: Instant,
     mode: Cell<Mode>,
 }
 
+/// What a clock shows while nobody has touched it.
+#[derive(Clone, Debug)]
+pub(crate) enum Source {
+    Real,
+    /// Moved by whoever simulates the world around the worker.
+    #[cfg_attr(not(feature = "sim"), expect(dead_code))]
+    Simulated(Rc<Cell<StdInstant>>),
+}
+
+impl Source {
+    pub(crate) fn is_real(&self) -> bool {
+        matches!(self, Self::Real)
+    }
+
+    fn now(&self) -> StdInstant {
+        match self {
+            Self::Real => StdInstant::now(),
+            Self::Simulated(now) => now.get(),
+        }
+    }
+}
+
 #[derive(Clone, Copy)]
 enum Mode {
-    Real,
+    /// As the source.
+    Running,
     Paused {
         at: Instant,
     },
-    /// Runs at the pace of the real clock, from what it showed (`at`) when it was resumed (at the real time `since`).
+    /// Runs at the pace of the source, from what it showed (`at`) when it was resumed (at the source's time `since`).
     Resumed {
         at: Instant,
         since: StdInstant,
@@ -25,18 +50,19 @@ enum Mode {
 }
 
 impl Clock {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(source: Source) -> Self {
         Self {
-            base: Instant::from_std(StdInstant::now()),
-            mode: Cell::new(Mode::Real),
+            base: Instant::from_std(source.now()),
+            mode: Cell::new(Mode::Running),
+            source,
         }
     }
 
     pub(super) fn now(&self) -> Instant {
         match self.mode.get() {
-            Mode::Real => Instant::from_std(StdInstant::now()),
+            Mode::Running => Instant::from_std(self.source.now()),
             Mode::Paused { at } => at,
-            Mode::Resumed { at, since } => at + since.elapsed(),
+            Mode::Resumed { at, since } => at + (self.source.now() - since),
         }
     }
 
@@ -54,7 +80,7 @@ impl Clock {
         if let Mode::Paused { at } = self.mode.get() {
             self.mode.set(Mode::Resumed {
                 at,
-                since: StdInstant::now(),
+                since: self.source.now(),
             });
         }
     }
@@ -89,7 +115,7 @@ mod tests {
 
     #[test]
     fn paused_clock_moves_only_by_hand() {
-        let clock = Clock::new();
+        let clock = Clock::new(Source::Real);
         clock.advance(Duration::from_secs(1000));
         assert!(clock.now() < clock.base + Duration::from_secs(1000));
 
@@ -104,7 +130,7 @@ mod tests {
 
     #[test]
     fn resumed_clock_runs_on_from_where_it_stood() {
-        let clock = Clock::new();
+        let clock = Clock::new(Source::Real);
         clock.resume();
         clock.pause();
         clock.advance(Duration::from_secs(3600));
@@ -123,7 +149,7 @@ mod tests {
 
     #[test]
     fn clock_stops_short_of_never() {
-        let clock = Clock::new();
+        let clock = Clock::new(Source::Real);
         clock.pause();
         clock.advance(Duration::MAX);
         clock.advance(Duration::MAX);
@@ -132,7 +158,7 @@ mod tests {
 
     #[test]
     fn ticks_saturate_at_both_ends() {
-        let clock = Clock::new();
+        let clock = Clock::new(Source::Real);
         assert_eq!(clock.tick(clock.base - Duration::from_secs(1)), 0);
         assert_eq!(clock.tick(clock.base), 0);
         assert_eq!(clock.tick(clock.base + Duration::from_nanos(7)), 7);

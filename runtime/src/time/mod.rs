@@ -36,6 +36,7 @@ use crate::context;
 #[doc(no_inline)]
 pub use std::time::Duration;
 
+pub(crate) use self::clock::Source;
 pub use self::instant::Instant;
 pub use self::interval::{Interval, MissedTickBehavior, interval, interval_at};
 pub use self::sleep::{Sleep, sleep, sleep_until};

@@ -3,7 +3,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::Instant;
-use super::clock::Clock;
+use super::clock::{Clock, Source};
 use super::queue::Queue;
 
 pub(crate) use super::queue::TimerKey;
@@ -48,9 +48,9 @@ pub(crate) enum Park {
 }
 
 impl Timers {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(source: Source) -> Self {
         Self {
-            clock: Clock::new(),
+            clock: Clock::new(source),
             queue: RefCell::new(Queue::new()),
         }
     }

@@ -2,6 +2,8 @@
 //! mean is the reactor's business.
 
 pub(crate) mod epoll;
+#[cfg(feature = "sim")]
+pub(crate) mod sim;
 pub(crate) mod uring;
 
 use std::collections::VecDeque;

@@ -7,7 +7,7 @@ use crate::reactor::send_buf::SendBuf;
 
 /// What a `sendmsg` needs besides the bytes. Boxed while in flight, as its message points to its slices.
 pub(crate) struct Gather {
-    pub(super) message: libc::msghdr,
+    pub(crate) message: libc::msghdr,
     slices: [libc::iovec; MAX_GATHER],
 }
 

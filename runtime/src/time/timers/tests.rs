@@ -63,7 +63,7 @@ fn with_timers(f: fn(&Timers)) {
 }
 
 fn paused() -> Rc<Timers> {
-    let timers = Rc::new(Timers::new());
+    let timers = Rc::new(Timers::new(Source::Real));
     timers.clock().pause();
     TIMERS.set(Some(Rc::clone(&timers)));
     timers
@@ -249,7 +249,7 @@ fn never_early_and_equal_deadlines_in_order_of_insertion() {
 
 #[test]
 fn park_tells_what_to_do() {
-    let timers = Timers::new();
+    let timers = Timers::new(Source::Real);
     assert_eq!(timers.park_timeout(), Park::Forever);
     let never = timers.insert(timers.now() + Duration::MAX, Waker::noop());
     assert_eq!(timers.park_timeout(), Park::Forever);
