@@ -69,6 +69,8 @@ pub(crate) struct Sim {
     consumed: u32,
     counters: DriverCounters,
     idle_turns: u32,
+    /// Descriptors that are not simulated are looked at in some turns only: it takes a system call.
+    looks_outside: bool,
 }
 
 struct Armed {
@@ -77,6 +79,8 @@ struct Armed {
     sent: usize,
     /// Of a poll: the news that were told.
     news: Option<u32>,
+    /// Of a listener.
+    port: Option<u16>,
 }
 
 /// What became of a try.
@@ -128,6 +132,7 @@ pub(crate) fn new(seed: u64, faults: Faults, skip_success: bool) -> Parts {
         consumed: 0,
         counters: DriverCounters::default(),
         idle_turns: 0,
+        looks_outside: true,
     };
     Parts {
         driver: Box::new(sim),
@@ -244,6 +249,7 @@ impl Driver for Sim {
         self.counters.enters += 1;
         self.pass_time(TURN);
         let had = self.submissions.len();
+        self.looks_outside = self.counters.enters % LOOK_OUTSIDE == 0;
         let submitted = self.take_submissions();
         self.go_on();
         if let (Park::Sleep(limit), Ok(true)) = (park, &submitted)
@@ -324,7 +330,12 @@ impl Sim {
 
     fn issue(&mut self, sqe: Sqe) {
         let user_data = sqe.user_data;
-        tracing::trace!(op = sqe.opcode.name(), fd = sqe.fd, user_data, "is submitted");
+        tracing::trace!(
+            op = sqe.opcode.name(),
+            fd = sqe.fd,
+            user_data,
+            "is submitted"
+        );
         match sqe.opcode {
             Opcode::Cancel { target } => self.cancel(&sqe, target),
             Opcode::Close => {
@@ -380,10 +391,15 @@ impl Sim {
         }
         let key = self.next_armed;
         self.next_armed += 1;
+        let listens = matches!(sqe.opcode, Opcode::Accept { .. } | Opcode::Poll { .. });
+        let port = (listens && !self.world.borrow().network.is_end(sqe.fd))
+            .then(|| Network::port(sqe.fd).ok())
+            .flatten();
         let armed = Armed {
             sqe,
             sent: 0,
             news: None,
+            port,
         };
         self.armed.insert(key, armed);
         key
@@ -443,7 +459,13 @@ impl Sim {
         match &mut armed.sqe.opcode {
             Opcode::Nop => Tried::Done(0, 0),
             Opcode::Accept { multishot } => {
-                let accepted = self.world.borrow_mut().accept(fd);
+                let mut world = self.world.borrow_mut();
+                let waits = match armed.port {
+                    Some(port) => world.network.has_waiting(port, world.now.get()),
+                    // It does not listen, and will be told.
+                    None => true,
+                };
+                let accepted = if waits { world.accept(fd) } else { None };
                 match accepted {
                     None => Tried::Pending,
                     Some(fd) if fd >= 0 && *multishot => Tried::More(fd, 0),
@@ -458,9 +480,9 @@ impl Sim {
             Opcode::Recv(recv) => self.recv(fd, recv),
             Opcode::Send { bytes, wait } => self.send(fd, bytes, *wait, &mut armed.sent),
             Opcode::Poll { events, multishot } => {
-                self.poll(fd, *events, *multishot, &mut armed.news)
+                self.poll(fd, armed.port, *events, *multishot, &mut armed.news)
             }
-            Opcode::Read { into } => read(fd, *into),
+            Opcode::Read { into } => self.read(fd, *into),
             Opcode::Cancel { .. } | Opcode::Close | Opcode::Unknown => {
                 Tried::Done(-libc::EINVAL, 0)
             }
@@ -555,13 +577,37 @@ impl Sim {
         }
     }
 
-    fn poll(&mut self, fd: RawFd, wanted: u32, multishot: bool, told: &mut Option<u32>) -> Tried {
+    /// A read of a descriptor that is not simulated: the worker's bell.
+    fn read(&self, fd: RawFd, into: Memory) -> Tried {
+        if !self.looks_outside || !network::wait_for(fd, libc::POLLIN, Duration::ZERO) {
+            return Tried::Pending;
+        }
+        let mut bytes = vec![0; into.len()];
+        // SAFETY: the bytes are ours to write until the call returns.
+        let n = unsafe { libc::read(fd, bytes.as_mut_ptr().cast(), bytes.len()) };
+        match usize::try_from(n) {
+            Ok(n) => {
+                into.write(&bytes[..n]);
+                Tried::Done(n as i32, 0)
+            }
+            Err(_) => Tried::Done(network::last_errno(), 0),
+        }
+    }
+
+    fn poll(
+        &mut self,
+        fd: RawFd,
+        port: Option<u16>,
+        wanted: u32,
+        multishot: bool,
+        told: &mut Option<u32>,
+    ) -> Tried {
         let mut world = self.world.borrow_mut();
         if !world.network.is_end(fd) {
-            let ready = match Network::port(fd) {
-                Ok(port) => world.network.has_waiting(port, world.now.get()),
+            let ready = match port {
+                Some(port) => world.network.has_waiting(port, world.now.get()),
                 // A descriptor that is not simulated, such as an eventfd.
-                Err(_) => network::wait_for(fd, wanted as i16, Duration::ZERO),
+                None => self.looks_outside && network::wait_for(fd, wanted as i16, Duration::ZERO),
             };
             return match ready {
                 true => Tried::Done(wanted as i32, 0),
@@ -669,6 +715,7 @@ impl Sim {
             let mut world = self.world.borrow_mut();
             let now = world.now.get();
             let arrival = world.network.next_arrival(now);
+            self.looks_outside = true;
             match (arrival, until) {
                 (Some(arrival), until) if until.is_none_or(|until| arrival < until) => {
                     world.advance_to(arrival);
@@ -682,6 +729,7 @@ impl Sim {
                     if !self.wait_outside() {
                         return self.stuck("nothing can happen any more");
                     }
+                    self.looks_outside = true;
                 }
             }
         }
@@ -761,28 +809,6 @@ impl Drop for Sim {
     }
 }
 
-/// A read of a descriptor that is not simulated: the worker's bell.
-fn read(fd: RawFd, into: Memory) -> Tried {
-    if !network::wait_for(fd, libc::POLLIN, Duration::ZERO) {
-        return Tried::Pending;
-    }
-    let mut bytes = vec![0; into.len()];
-    // SAFETY: the bytes are ours to write until the call returns.
-    let n = unsafe { libc::read(fd, bytes.as_mut_ptr().cast(), bytes.len()) };
-    match usize::try_from(n) {
-        Ok(n) => {
-            into.write(&bytes[..n]);
-            Tried::Done(n as i32, 0)
-        }
-        Err(_) => Tried::Done(
-            -io::Error::last_os_error()
-                .raw_os_error()
-                .unwrap_or(libc::EIO),
-            0,
-        ),
-    }
-}
-
 fn nonempty(network: &Network, fd: RawFd) -> u32 {
     match network.readable(fd) {
         0 => 0,
@@ -811,6 +837,8 @@ const TURN: Duration = Duration::from_micros(1);
 const MAX_ITEMS: usize = 4;
 
 const MAX_IDLE_TURNS: u32 = 100_000;
+
+const LOOK_OUTSIDE: u64 = 16;
 
 /// Real time.
 const OUTSIDE_PATIENCE: Duration = Duration::from_secs(10);

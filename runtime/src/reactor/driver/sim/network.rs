@@ -193,7 +193,7 @@ impl Network {
         // SAFETY: no address is asked for, so no pointer is passed.
         let fd = unsafe { libc::accept4(listener, address, len, libc::SOCK_CLOEXEC) };
         if fd < 0 {
-            return Some(errno(&io::Error::last_os_error()));
+            return Some(last_errno());
         }
         let socket = borrow(fd);
         let peer = (SockRef::from(&socket).peer_addr().ok()).and_then(|peer| peer.as_socket());
@@ -554,6 +554,10 @@ pub(super) fn take(fd: RawFd) -> OwnedFd {
 /// Names the file behind a number.
 fn file_of(fd: RawFd) -> Option<PathBuf> {
     std::fs::read_link(format!("/proc/self/fd/{fd}")).ok()
+}
+
+pub(super) fn last_errno() -> i32 {
+    errno(&io::Error::last_os_error())
 }
 
 fn errno(error: &io::Error) -> i32 {

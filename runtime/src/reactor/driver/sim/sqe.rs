@@ -159,7 +159,8 @@ impl Slices {
     }
 
     pub(super) fn read(&self) -> Vec<u8> {
-        self.0.iter().flat_map(|slice| slice.read()).collect()
+        let parts: Vec<Vec<u8>> = self.0.iter().map(|slice| slice.read()).collect();
+        parts.concat()
     }
 
     /// Forgets the first `n` bytes.
