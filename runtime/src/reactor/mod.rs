@@ -67,6 +67,9 @@ pub(crate) struct Reactor {
     backlog: RefCell<VecDeque<Queued>>,
     /// Silent ops in flight, in submission order, each with the number of entries pushed up to it.
     silent: RefCell<VecDeque<(u32, Key)>>,
+    /// Entries that the kernel had taken, in a count that wraps, when all their completions were last collected. A full
+    /// queue may have been submitted since, and what that left is not known yet.
+    accounted: Cell<u32>,
     /// Ops that a cancel did not find although they are in flight.
     missed: RefCell<Vec<Key>>,
     /// Somebody waits for what only the return of the next enter tells, such as the end of a silent op.
@@ -153,6 +156,7 @@ impl Reactor {
             slots: RefCell::default(),
             backlog: RefCell::default(),
             silent: RefCell::default(),
+            accounted: Cell::new(0),
             missed: RefCell::default(),
             stay_awake: Cell::new(false),
             dirty: RefCell::default(),
@@ -384,7 +388,11 @@ impl Reactor {
         let Some(driver) = driver.as_mut() else {
             return;
         };
-        let Err(error) = driver.turn(park, &mut arrived) else {
+        let entered = driver.turn(park, &mut arrived);
+        if !driver.is_overflowing() {
+            self.accounted.set(driver.consumed());
+        }
+        let Err(error) = entered else {
             return;
         };
         match error.raw_os_error() {
@@ -489,20 +497,10 @@ impl Reactor {
         if self.silent.borrow().is_empty() {
             return self.stay_awake.set(false);
         }
-        let consumed = {
-            let mut driver = self.driver.borrow_mut();
-            let Some(driver) = driver.as_mut() else {
-                return;
-            };
-            if driver.is_overflowing() {
-                // A completion of one of them may be among those that found no room.
-                return;
-            }
-            driver.consumed()
-        };
+        let accounted = self.accounted.get();
         loop {
             let key = match self.silent.borrow().front() {
-                Some((pushed, key)) if consumed.wrapping_sub(*pushed) as i32 >= 0 => *key,
+                Some((pushed, key)) if accounted.wrapping_sub(*pushed) as i32 >= 0 => *key,
                 _ => break,
             };
             self.silent.borrow_mut().pop_front();
