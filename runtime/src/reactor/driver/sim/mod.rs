@@ -222,7 +222,9 @@ impl World {
                 return None;
             }
         }
+        let wanted = bytes.len();
         bytes.truncate(n);
+        tracing::trace!(fd, wanted, n, ?bytes, "sends");
         let arrival = self.arrival();
         self.network.send(fd, bytes, arrival);
         i32::try_from(n).ok()
@@ -251,6 +253,7 @@ impl Driver for Sim {
         let had = self.submissions.len();
         self.looks_outside = self.counters.enters % LOOK_OUTSIDE == 0;
         let submitted = self.take_submissions();
+        self.unload_overflow();
         self.go_on();
         if let (Park::Sleep(limit), Ok(true)) = (park, &submitted)
             && self.completions.is_empty()
@@ -265,7 +268,6 @@ impl Driver for Sim {
             self.check_progress();
         }
         arrived.extend(self.completions.drain(..));
-        self.unload_overflow();
         submitted.map(drop)
     }
 

@@ -499,6 +499,8 @@ impl End {
             };
             self.inflow.news = self.inflow.news.wrapping_add(1);
             match parcel {
+                // Sent before the other end knew.
+                Parcel::Bytes(bytes) if self.reset => self.inflow.len -= bytes.len(),
                 Parcel::Bytes(bytes) => self.inflow.arrived.extend(bytes),
                 Parcel::Fin => self.inflow.finished = true,
                 Parcel::Room => self.room_news = self.room_news.wrapping_add(1),
