@@ -25,7 +25,8 @@ pub use clients::{Pinger, connect, connect_many, loopback, pair, read_to_fin, re
 pub use guard::{Alone, Watchdog, alone};
 pub use partial::{Fate, partial};
 pub use process::{
-    ThreadUsage, leave_fd_room, open_fds, raise_fd_limit, resident_bytes, thread_id, thread_usage,
+    ThreadUsage, leave_fd_room, open_fds, pool_threads, raise_fd_limit, resident_bytes, thread_id,
+    thread_usage,
 };
 pub use rng::Rng;
 pub use server::Server;

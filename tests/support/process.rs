@@ -70,6 +70,16 @@ pub fn thread_usage(thread_id: i32) -> ThreadUsage {
     }
 }
 
+/// The threads that blocking work has in this process at the moment.
+pub fn pool_threads() -> usize {
+    let threads = fs::read_dir("/proc/self/task").unwrap();
+    let names = threads.filter_map(|thread| {
+        // One that has ended meanwhile has no name.
+        fs::read_to_string(thread.ok()?.path().join("comm")).ok()
+    });
+    names.filter(|name| name.starts_with("blocking-")).count()
+}
+
 fn open_fd_numbers() -> Vec<usize> {
     let directory = fs::read_dir("/proc/self/fd").unwrap();
     let mut numbers: Vec<usize> = directory

@@ -178,6 +178,21 @@ fn blocking_work_runs_beside_the_worker() {
 }
 
 /// What must stay on its thread cannot leave it. That this compiles is the test.
+/// They would wake up for nothing, now and then, for as long as the process lives.
+#[test]
+fn the_threads_of_blocking_work_end_when_they_have_nothing_to_do() {
+    let _alone = alone("idle threads");
+    Builder::new().build().unwrap().block_on(async {
+        let work: Vec<_> = (0..20)
+            .map(|_| runtime::spawn_blocking(|| thread::sleep(Duration::from_millis(1))))
+            .collect();
+        for done in work {
+            done.await.unwrap();
+        }
+    });
+    support::eventually("threads of the pool", 0, support::pool_threads);
+}
+
 #[test]
 fn what_belongs_to_a_worker_is_not_send() {
     trait AmbiguousIfSend<A> {
