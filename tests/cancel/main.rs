@@ -4,6 +4,7 @@
 //! All tests draw what they do from a seed, which is shown when one fails.
 
 mod connections;
+mod ends;
 mod reads;
 mod reentry;
 mod timers;

@@ -197,8 +197,9 @@ impl TcpStream {
     ///
     /// # Cancel safety
     ///
-    /// Safe: the outbox goes on sending what it has. If the wait for that was dropped, call it again
-    /// for the FIN; later writes fail already.
+    /// Safe: once it was polled, the outbox goes on sending what it has, and the FIN follows, also if
+    /// the wait for that is dropped; later writes fail already. Of [`Both`](Shutdown::Both) the
+    /// reading side is left open then.
     ///
     /// # Errors
     ///

@@ -153,7 +153,8 @@ impl Outbox {
     }
 
     /// Waits until the kernel has everything that was written, then ends the write direction: the peer reads the
-    /// end of the stream. Further writes fail; calling it again is fine.
+    /// end of the stream. Further writes fail; calling it again is fine. Once it was called the end comes, also if
+    /// nobody waits for it any more.
     ///
     /// # Errors
     ///

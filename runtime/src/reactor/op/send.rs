@@ -6,7 +6,7 @@
 //! | kind | flags | completion | when |
 //! | --- | --- | --- | --- |
 //! | silent | `DONTWAIT`, `WAITALL`, skip success | none if all went out; else the count, at once | nobody waits for its end |
-//! | prompt | `DONTWAIT`, `WAITALL` | always, at once | a task waits, or the owner is gone |
+//! | prompt | `DONTWAIT`, `WAITALL` | always, at once | a task waits, the owner is gone, or FIN follows |
 //! | armed | `WAITALL` | when all went out, or an error | kernels before 5.13, where a task waits or the last one went short |
 //!
 //! After one that went short, the next is tried when there is room again (see [`room`](super::room)).
@@ -392,7 +392,8 @@ impl SendOp {
         let mut state = self.state.borrow_mut();
         state.consume(sent, spares, &mut done);
         let drained = state.queued == 0;
-        let ends = drained && state.ending == Ending::Wanted && state.owner != Owner::Present;
+        // Also if nobody waits for it any more: writes fail since it was asked for, and the peer waits for it.
+        let ends = drained && state.ending == Ending::Wanted;
         drop(state);
         // The destructor of an owned buffer is the user's code.
         done.clear();
@@ -414,7 +415,7 @@ impl SendOp {
     /// The queue is empty.
     fn drained(&self, ends: bool) {
         if ends {
-            // Nobody is left to be told; a peer that is gone has no use for the end anyway.
+            // It only fails if the peer is gone, which has no use for the end anyway.
             let _ = self.end();
         }
         let mut state = self.state.borrow_mut();
@@ -487,7 +488,7 @@ impl State {
         let waits_for_room = reactor.features().multishot_poll.is_on();
         if self.blocked && !waits_for_room {
             Kind::Armed
-        } else if self.owner != Owner::Present {
+        } else if self.owner != Owner::Present || self.ending == Ending::Wanted {
             Kind::Prompt
         } else if reactor.features().silent_send.is_on()
             && self.waiters.is_empty()
