@@ -7,16 +7,46 @@ mod connections;
 mod ends;
 mod reads;
 mod reentry;
+mod tasks;
 mod timers;
 mod writes;
 
+use std::fs;
 use std::io::{ErrorKind, Read};
 use std::net::TcpStream as Peer;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use net::TcpListener;
 use runtime::Builder;
 use support::{Rng, open_fds, settled};
+
+/// `docs/cancel-safety.md` names tests of several programs, which may be renamed or leave.
+#[test]
+fn the_document_names_tests_that_exist() {
+    // The files that it opens must not be counted by another test.
+    let _alone = support::alone("the document", Duration::from_secs(60));
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let document = fs::read_to_string(root.join("docs/cancel-safety.md")).unwrap();
+    let in_quotes = document.split('`').skip(1).step_by(2);
+    let named: Vec<_> = in_quotes
+        .filter_map(|text| text.split_once(".rs::"))
+        .collect();
+    assert!(named.len() > 40, "only {} tests are named", named.len());
+    for (file, test) in named {
+        let folder = if file.starts_with("runtime/") {
+            ""
+        } else {
+            "tests"
+        };
+        let path = root.join(folder).join(format!("{file}.rs"));
+        let code = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{file}.rs: {error}"));
+        assert!(
+            code.contains(&format!("fn {test}()")),
+            "{file}.rs has no {test}"
+        );
+    }
+}
 
 /// Runs `body` on a runtime of its own and checks that all is given back: ops, buffers, descriptors.
 fn run(what: &str, builder: Builder, body: impl AsyncFnOnce(Rng)) {

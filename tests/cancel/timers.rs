@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use runtime::Builder;
-use runtime::time::{interval, sleep, timeout};
+use runtime::time::{self, interval, sleep, timeout};
 use support::{Fate, partial};
 
 use crate::{random_pause, run};
@@ -55,5 +55,47 @@ fn a_dropped_timer_frees_its_memory_at_once() {
         start_and_drop(300_000);
         let grown = support::resident_bytes().saturating_sub(before);
         assert!(grown < 4 << 20, "300,000 dropped timers left {grown} bytes");
+    });
+}
+
+#[test]
+fn a_given_up_tick_is_the_next_one() {
+    run("given-up ticks", Builder::new(), async |mut rng| {
+        time::pause();
+        let period = Duration::from_millis(10);
+        let start = time::Instant::now();
+        let mut ticks = interval(period);
+        for number in 0..200 {
+            let tick = loop {
+                let fate = Fate::random(&mut rng);
+                if let Some(tick) = partial(fate, ticks.tick()).await {
+                    break tick;
+                }
+                // The clock is moved by an idle worker, not by one that yields.
+                if rng.one_in(4) {
+                    sleep(period / 3).await;
+                }
+            };
+            assert_eq!(tick.duration_since(start), period * number);
+        }
+        time::resume();
+    });
+}
+
+#[test]
+fn a_given_up_advance_has_moved_the_clock_from_its_first_poll_on() {
+    run("given-up advances", Builder::new(), async |mut rng| {
+        time::pause();
+        let step = Duration::from_secs(1);
+        let mut expected = time::Instant::now();
+        for _ in 0..200 {
+            let fate = Fate::random(&mut rng);
+            let _ = partial(fate, time::advance(step)).await;
+            if fate.polls > 0 {
+                expected = expected.checked_add(step).unwrap();
+            }
+            assert_eq!(time::Instant::now(), expected);
+        }
+        time::resume();
     });
 }
