@@ -56,12 +56,7 @@ fn letting_go_at_any_moment_leaves_nothing_behind() {
         let mut tasks = Vec::new();
         for (client, server) in pairs {
             for stream in [client, server] {
-                tasks.push(runtime::spawn(converse(
-                    stream,
-                    1 << 14,
-                    1 << 14,
-                    rng.fork(),
-                )));
+                tasks.push(runtime::spawn(converse(stream, 5000, 5000, rng.fork())));
             }
         }
         for task in tasks {

@@ -55,10 +55,8 @@ impl System for Calls {
             return Some(-libc::ECONNREFUSED);
         }
         let established = world.arrival();
-        match world.network.connect(socket, address, established) {
-            Ok(()) => None,
-            Err(errno) => Some(errno),
-        }
+        let begun = world.network.connect(socket, address, established);
+        begun.err()
     }
 
     fn end_connect(&self, socket: BorrowedFd<'_>) -> Option<i32> {

@@ -251,7 +251,7 @@ impl Driver for Sim {
         self.counters.enters += 1;
         self.pass_time(TURN);
         let had = self.submissions.len();
-        self.looks_outside = self.counters.enters % LOOK_OUTSIDE == 0;
+        self.looks_outside = self.counters.enters.is_multiple_of(LOOK_OUTSIDE);
         let submitted = self.take_submissions();
         self.unload_overflow();
         self.go_on();

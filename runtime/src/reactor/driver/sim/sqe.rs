@@ -1,10 +1,9 @@
 //! Reading submission queue entries, as a kernel does.
 
-use std::io;
 use std::os::fd::RawFd;
 
 use io_uring::squeue;
-use socket2::SockAddr;
+use socket2::{SockAddr, SockAddrStorage};
 
 /// An entry, taken apart.
 pub(super) struct Sqe {
@@ -177,19 +176,13 @@ impl Slices {
 /// The address that a connect points to.
 fn address_of(address: u64, len: u64) -> SockAddr {
     let source = std::ptr::with_exposed_provenance::<u8>(address as usize);
-    // SAFETY: the storage has room for every address; the length is that of the address, which as in `Memory::write` is
+    let mut storage = SockAddrStorage::zeroed();
+    let len = (len as usize).min(size_of::<SockAddrStorage>());
+    // SAFETY: the storage has room for every address, and the length is that of this one, which as in `Memory::write` is
     // valid while the op is in flight.
-    let (_, address) = unsafe {
-        SockAddr::try_init(|storage, size| {
-            let len = (len as usize).min(*size as usize);
-            // SAFETY: see above; `len` is not above the size of the storage.
-            std::ptr::copy_nonoverlapping(source, storage.cast::<u8>(), len);
-            *size = len as libc::socklen_t;
-            io::Result::Ok(())
-        })
-    }
-    .unwrap_or_else(|_| unreachable!("the closure does not fail"));
-    address
+    unsafe { std::ptr::copy_nonoverlapping(source, (&raw mut storage).cast::<u8>(), len) };
+    // SAFETY: that many bytes of the storage are an address, and the others are zero.
+    unsafe { SockAddr::new(storage, len as libc::socklen_t) }
 }
 
 /// The slices of a `sendmsg`.
