@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
+use std::mem;
 use std::pin::pin;
 use std::rc::Rc;
 use std::str::FromStr;
@@ -261,6 +262,10 @@ impl Builder {
 ///
 /// Sockets, timers, handles and leases may outlive it. They are inert then: operations fail with ECANCELED.
 ///
+/// It belongs to the process that built it. A child of that process that is forked, and does not start another
+/// program, cannot use it: `block_on` panics there, no further task is polled, sockets are inert, and dropping the
+/// runtime leaks it. The parent notices nothing. The child may build a runtime of its own.
+///
 /// # Examples
 ///
 /// ```
@@ -286,10 +291,11 @@ impl Runtime {
     ///
     /// # Panics
     ///
-    /// If `future` panics; if this thread is inside a `block_on` already, of this runtime or another; and if the
-    /// kernel refuses a ring that worked before.
+    /// If `future` panics; if this thread is inside a `block_on` already, of this runtime or another; if the kernel
+    /// refuses a ring that worked before; and in a process that was forked since the runtime was built.
     #[track_caller]
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.worker.reactor.refuse_child();
         let Some(_entered) = context::enter(Rc::clone(&self.worker)) else {
             panic!(
                 "block_on inside block_on: this thread runs a Ringshot runtime already, and blocking it would stop \
@@ -304,6 +310,10 @@ impl Runtime {
 
 impl Drop for Runtime {
     fn drop(&mut self) {
+        if !self.worker.reactor.is_at_home() {
+            // In a forked child: the ring and the tasks are the parent's.
+            return mem::forget(Rc::clone(&self.worker));
+        }
         // Destructors of tasks find their runtime, unless this thread runs another one just now.
         let _entered = context::enter(Rc::clone(&self.worker));
         self.worker.shut_down();

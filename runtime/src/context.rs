@@ -3,6 +3,7 @@
 //! Only public free functions and wakers look here. Everything inside the runtime is handed what it needs.
 
 use std::cell::RefCell;
+use std::mem;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -21,10 +22,14 @@ pub(crate) fn enter(worker: Rc<Worker>) -> Option<Entered> {
     CURRENT
         .try_with(|current| {
             let mut current = current.borrow_mut();
-            if current.is_some() {
+            if current
+                .as_ref()
+                .is_some_and(|running| running.reactor.is_at_home())
+            {
                 return None;
             }
-            *current = Some(worker);
+            // One that was running when this process was forked from its own will not go on here, and is left alone.
+            mem::forget(current.replace(worker));
             Some(Entered(()))
         })
         .ok()

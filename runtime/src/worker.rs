@@ -46,7 +46,11 @@ impl Worker {
                     return output;
                 }
             }
-            self.executor.run(|| self.reactor.refill_budget());
+            self.executor.run(|| {
+                // A task may have forked. In the child the others are not polled.
+                self.reactor.refuse_child();
+                self.reactor.refill_budget();
+            });
             self.turn(|| main.woken.load(Ordering::Acquire));
         }
     }

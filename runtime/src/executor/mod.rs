@@ -148,10 +148,10 @@ impl Executor {
     pub(crate) fn run(&self, before_each: impl Fn()) {
         let mut since = None;
         for polled in 1..=MAX_POLLS {
+            before_each();
             let Some(runnable) = self.next_ready() else {
                 return;
             };
-            before_each();
             self.polls.set(self.polls.get() + 1);
             // A panic of the future is kept for its handle.
             runnable.run();

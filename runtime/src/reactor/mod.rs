@@ -14,9 +14,10 @@ pub(crate) mod send_buf;
 pub(crate) mod socket;
 mod waiters;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::collections::VecDeque;
 use std::io;
+use std::mem;
 use std::os::fd::{OwnedFd, RawFd};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use self::alarms::Alarms;
 pub(crate) use self::counters::Counters;
 pub(crate) use self::driver::Park;
 use self::driver::epoll::Epoll;
+use self::driver::home::Home;
 use self::driver::uring::{Sizes, Uring};
 use self::driver::{Cqe, Driver, Request, UNNAMED, Wait};
 use self::op::recv::RecvOp;
@@ -57,8 +59,10 @@ pub(crate) struct Limits {
 
 /// One worker's side of the kernel.
 pub(crate) struct Reactor {
-    /// `None` once the reactor is shut down.
+    /// `None` once the reactor is shut down. Looked at through [`driver`](Self::driver) only.
     driver: RefCell<Option<Box<dyn Driver>>>,
+    /// The process that the driver is for.
+    home: Home,
     system: Box<dyn System>,
     /// Set when the shutdown begins: no op is started any more.
     closed: Cell<bool>,
@@ -151,6 +155,7 @@ impl Reactor {
         let completions = limits.sizes.completions.min(MAX_ENTRIES);
         let reactor = Rc::new(Self {
             driver: RefCell::new(Some(driver)),
+            home: Home::here(),
             system,
             closed: Cell::new(false),
             slots: RefCell::default(),
@@ -228,7 +233,7 @@ impl Reactor {
 
     /// Closes a descriptor that no op uses: with the next enter, or at once where that cannot be.
     fn close(&self, fd: OwnedFd) {
-        if self.driver.borrow().is_some() {
+        if self.driver().is_some() {
             self.push(Request::Close(fd), None);
         }
     }
@@ -245,7 +250,7 @@ impl Reactor {
 
     /// Pushes a request; a full queue is submitted first. It is given back if there is no room all the same.
     fn try_push(&self, request: Request, silent: Option<Key>) -> Result<(), Request> {
-        let mut driver = self.driver.borrow_mut();
+        let mut driver = self.driver();
         let Some(driver) = driver.as_mut() else {
             return Ok(()); // shut down: nothing is in flight, and nothing will be
         };
@@ -272,8 +277,9 @@ impl Reactor {
     ///
     /// # Panics
     ///
-    /// If the kernel refuses the ring that it gave us. Nothing could ever complete again.
+    /// If the kernel refuses the ring that it gave us, as nothing could ever complete again; and in a forked child.
     pub(crate) fn turn(&self, park: Park) {
+        self.refuse_child();
         self.flush();
         let park = if self.must_not_sleep() {
             Park::Poll
@@ -341,7 +347,7 @@ impl Reactor {
         if self.pool.is_short() && !self.pool.grow() {
             self.relieve();
         }
-        if let Some(driver) = self.driver.borrow_mut().as_mut() {
+        if let Some(driver) = self.driver().as_mut() {
             self.publish(driver.as_mut());
         }
     }
@@ -368,7 +374,8 @@ impl Reactor {
     }
 
     fn has_unsubmitted(&self) -> bool {
-        let queued = (self.driver.borrow())
+        let queued = self
+            .driver()
             .as_ref()
             .is_some_and(|driver| driver.pushed() != driver.consumed());
         queued || !self.backlog.borrow().is_empty() || !self.dirty.borrow().is_empty()
@@ -384,7 +391,7 @@ impl Reactor {
 
     fn enter(&self, park: Park) {
         let mut arrived = self.arrived.borrow_mut();
-        let mut driver = self.driver.borrow_mut();
+        let mut driver = self.driver();
         let Some(driver) = driver.as_mut() else {
             return;
         };
@@ -423,7 +430,9 @@ impl Reactor {
     }
 
     fn has_more(&self) -> bool {
-        (self.driver.borrow_mut().as_mut()).is_some_and(|driver| driver.has_more())
+        self.driver()
+            .as_mut()
+            .is_some_and(|driver| driver.has_more())
     }
 
     fn complete(&self, cqe: Cqe) {
@@ -527,14 +536,14 @@ impl Reactor {
 
     /// Somebody has just tried and found that the descriptor is not ready.
     pub(crate) fn clear_ready(&self, fd: RawFd, interest: Interest) {
-        if let Some(driver) = self.driver.borrow_mut().as_mut() {
+        if let Some(driver) = self.driver().as_mut() {
             driver.clear_ready(fd, interest);
         }
     }
 
     /// How often the driver was told that the descriptor is ready.
     pub(crate) fn news(&self, fd: RawFd, interest: Interest) -> u32 {
-        let mut driver = self.driver.borrow_mut();
+        let mut driver = self.driver();
         driver
             .as_mut()
             .map_or(0, |driver| driver.news(fd, interest))
@@ -542,7 +551,7 @@ impl Reactor {
 
     /// A descriptor that was used here leaves, and stays open.
     pub(crate) fn forget(&self, fd: RawFd) {
-        if let Some(driver) = self.driver.borrow_mut().as_mut() {
+        if let Some(driver) = self.driver().as_mut() {
             driver.forget(fd);
         }
     }
@@ -619,13 +628,36 @@ impl Reactor {
     }
 
     pub(crate) fn driver_counters(&self) -> driver::DriverCounters {
-        (self.driver.borrow().as_ref()).map_or_else(Default::default, |driver| driver.counters())
+        (self.driver().as_ref()).map_or_else(Default::default, |driver| driver.counters())
     }
 
     // ---- the end ----
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.closed.get()
+        self.closed.get() || !self.is_at_home()
+    }
+
+    /// Whether this process made the reactor, and was not forked from the one that did.
+    pub(crate) fn is_at_home(&self) -> bool {
+        self.home.is_here()
+    }
+
+    /// # Panics
+    ///
+    /// In a child that was forked from the process of this reactor.
+    #[track_caller]
+    pub(crate) fn refuse_child(&self) {
+        assert!(self.is_at_home(), "{FORKED}");
+    }
+
+    /// The driver, if there is one that this process may use.
+    fn driver(&self) -> RefMut<'_, Option<Box<dyn Driver>>> {
+        let mut driver = self.driver.borrow_mut();
+        if !self.is_at_home() {
+            // A child: the kernel's side of it is the parent's. Even to give it back would take it from the parent.
+            mem::forget(driver.take());
+        }
+        driver
     }
 
     /// Hands everything written so far to the kernel, and waits for the outboxes whose owners are gone. Each is
@@ -661,8 +693,8 @@ impl Reactor {
                     ops = self.ops(),
                     "operations did not end; leaking their memory"
                 );
-                std::mem::forget(self.slots.take());
-                std::mem::forget(Rc::clone(&self.pool));
+                mem::forget(self.slots.take());
+                mem::forget(Rc::clone(&self.pool));
                 break;
             }
             self.turn(Park::Sleep(Some(left)));
@@ -721,6 +753,10 @@ fn note_close(result: i32) {
         tracing::warn!(%error, "a descriptor could not be closed");
     }
 }
+
+const FORKED: &str = "this process was forked from one with a Ringshot runtime, which it cannot use: the two would \
+    share one ring and its sockets. Fork before the runtime is built, start a program instead \
+    (std::process::Command), or build a new runtime in the child";
 
 /// Ready I/O operations per poll of a task. An always-ready socket yields after this many.
 const BUDGET: u32 = 128;

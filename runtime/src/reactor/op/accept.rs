@@ -132,7 +132,9 @@ impl AcceptOp {
     /// For the attempt form: a connection that was there may be gone again, taken by another process. The ring wants
     /// a blocking listener (before 6.1 it does not wait for one that is not).
     fn set_nonblocking(&self, nonblocking: bool) {
+        // The mode belongs to the file, which a forked child shares with its parent.
         if self.reactor().via() == Via::Readiness
+            && self.reactor().is_at_home()
             && let Err(error) = socket2::SockRef::from(&self.socket).set_nonblocking(nonblocking)
         {
             tracing::warn!(%error, "a listener's blocking mode cannot be changed");

@@ -207,6 +207,10 @@ impl SendOp {
         if state.queued == 0 && state.room.is_none() {
             return Poll::Ready(Ok(()));
         }
+        if !self.reactor().is_at_home() {
+            // In a forked child nothing goes out any more.
+            return Poll::Ready(Err(io::Error::from_raw_os_error(libc::ECANCELED)));
+        }
         drop(state);
         self.wait(cx);
         Poll::Pending
@@ -253,8 +257,8 @@ impl SendOp {
             if stuck {
                 self.linger();
             }
-        } else if shutdown {
-            // The error of a peer that is gone already has nobody to be told to.
+        } else if shutdown && self.reactor().is_at_home() {
+            // Not in a forked child, which must not end its parent's connection by letting go of a copy. The error of a peer that is gone already has nobody to be told to.
             let _ = self.end();
         }
     }

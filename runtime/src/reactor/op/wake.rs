@@ -10,10 +10,14 @@ use io_uring::{opcode, squeue, types};
 
 use super::{Completion, Interest, Op, Via, attempted};
 use crate::reactor::Reactor;
+use crate::reactor::driver::home::Home;
 use crate::reactor::pool::Pool;
 
 /// An eventfd that may be rung from any thread, also after the worker is gone.
-pub(crate) struct Bell(OwnedFd);
+pub(crate) struct Bell {
+    fd: OwnedFd,
+    home: Home,
+}
 
 impl Bell {
     pub(crate) fn new() -> io::Result<Arc<Self>> {
@@ -23,22 +27,28 @@ impl Bell {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a new descriptor that nobody else owns.
-        Ok(Arc::new(Self(unsafe { OwnedFd::from_raw_fd(fd) })))
+        Ok(Arc::new(Self {
+            // SAFETY: a new descriptor that nobody else owns.
+            fd: unsafe { OwnedFd::from_raw_fd(fd) },
+            home: Home::here(),
+        }))
     }
 
     /// For the attempt form, which must not wait.
     fn set_nonblocking(&self) {
         // SAFETY: takes no pointer. There is no other flag to be kept.
-        let set = unsafe { libc::fcntl(self.0.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
+        let set = unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
         debug_assert_eq!(set, 0, "an eventfd of our own");
     }
 
     pub(crate) fn ring(&self) {
+        if !self.home.is_here() {
+            return; // a forked child has no worker to be woken, and its parent's shall sleep on
+        }
         let one = 1_u64.to_ne_bytes();
         // It never waits, as the counter cannot fill up: it would take 2⁶⁴ − 1 wakes.
         // SAFETY: the eight bytes live until the call returns.
-        let written = unsafe { libc::write(self.0.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+        let written = unsafe { libc::write(self.fd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
         debug_assert_eq!(written, 8, "ringing a bell");
     }
 }
@@ -71,7 +81,7 @@ impl WakeOp {
     }
 
     fn fd(&self) -> RawFd {
-        self.bell.0.as_raw_fd()
+        self.bell.fd.as_raw_fd()
     }
 }
 
@@ -98,5 +108,37 @@ unsafe impl Op for WakeOp {
             libc::ECANCELED => {}
             errno => tracing::error!(errno, "the worker can no longer be woken"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// B51.
+    #[test]
+    fn a_forked_child_rings_no_bell_of_its_parent() {
+        let bell = Bell::new().unwrap();
+        bell.set_nonblocking();
+        // SAFETY: the child only rings the bell and ends, without a destructor.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            bell.ring();
+            // SAFETY: ends this process, which nobody relies on.
+            unsafe { libc::_exit(0) };
+        }
+        let mut status = -1;
+        // SAFETY: `status` outlives the call.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0, "the child has ended well");
+        let is_rung = || {
+            let mut count = [0_u8; 8];
+            // SAFETY: eight bytes that outlive the call.
+            let read = unsafe { libc::read(bell.fd.as_raw_fd(), count.as_mut_ptr().cast(), 8) };
+            read == 8
+        };
+        assert!(!is_rung());
+        bell.ring();
+        assert!(is_rung());
     }
 }
