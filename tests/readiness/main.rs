@@ -6,6 +6,7 @@ mod fairness;
 mod half_close;
 mod hang_up;
 mod idle;
+mod last_words;
 mod reuse;
 mod sharing;
 mod stop;

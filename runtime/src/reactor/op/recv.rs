@@ -55,6 +55,8 @@ struct State {
     paced: u8,
     /// The last completion said that the socket holds more, or nothing was received yet.
     maybe_more: bool,
+    /// Chunks of a multishot, from its start until the socket is empty for the first time; [`EMPTIED`] from then on.
+    first_chunks: u8,
     waiters: Waiters,
 }
 
@@ -260,7 +262,11 @@ impl RecvOp {
             Form::Multishot | Form::Single | Form::Heap => Via::Ring,
         };
         match self.reactor().submit(Rc::clone(self) as Rc<dyn Op>, via) {
-            Some(key) => self.state.borrow_mut().phase = Phase::InFlight(key),
+            Some(key) => {
+                let mut state = self.state.borrow_mut();
+                state.phase = Phase::InFlight(key);
+                state.first_chunks = 0;
+            }
             None => self.fail(libc::ECANCELED),
         }
     }
@@ -339,6 +345,18 @@ impl RecvOp {
         }
     }
 
+    /// Stops the op in flight; the next one starts when it is over.
+    fn arm_anew(&self) {
+        let mut state = self.state.borrow_mut();
+        if let Phase::InFlight(key) = state.phase {
+            state.eager = true;
+            state.phase = Phase::Stopping(key);
+            drop(state);
+            self.reactor().counters.rearms.add(1);
+            self.reactor().cancel(key);
+        }
+    }
+
     /// Whether the op in flight ends by itself before too much is unread.
     fn is_limited(&self) -> bool {
         self.form.get() == Form::Multishot && self.reactor().features().recv_limit.is_on()
@@ -366,6 +384,19 @@ impl State {
         } else {
             None
         }
+    }
+
+    /// Whether a multishot that goes on may have missed the connection's end.
+    ///
+    /// One that finds more than it takes in one go is continued because of the news that there is something. A reset
+    /// (or a Unix peer's end) that is there by then is part of the same news, and they are spent when the socket was
+    /// emptied: the kernel does not look again, and nothing else will ever happen on the socket. A new op looks.
+    fn is_deaf(&mut self, nonempty: bool) -> bool {
+        if self.first_chunks == EMPTIED {
+            return false;
+        }
+        self.first_chunks = (self.first_chunks + 1).min(ONE_GO + 1);
+        !nonempty && mem::replace(&mut self.first_chunks, EMPTIED) > ONE_GO
     }
 
     /// Keeps a chunk. A reader that lags behind must not hold a whole pool buffer for each few bytes.
@@ -496,6 +527,7 @@ unsafe impl Op for RecvOp {
             }
         }
         state.maybe_more = done.nonempty;
+        let deaf = done.more && state.is_deaf(done.nonempty);
         let mut starved = false;
         match (done.result, done.buffer) {
             (1.., Some(lease)) => state.push(lease, pool_is_short),
@@ -515,6 +547,9 @@ unsafe impl Op for RecvOp {
             },
         }
         drop(state);
+        if deaf && !stopped {
+            self.arm_anew();
+        }
         self.go_on(starved, stopped);
         let waiters = {
             let mut state = self.state.borrow_mut();
@@ -563,6 +598,12 @@ const SQE_OPTLEN_WORD: usize = 44 / 4;
 
 /// linux/io_uring.h: `IORING_RECVSEND_POLL_FIRST`.
 const RECVSEND_POLL_FIRST: u16 = 1 << 0;
+
+/// Chunks that a multishot takes before it lets others go first (the kernel's `MULTISHOT_MAX_RETRY`).
+const ONE_GO: u8 = 32;
+
+/// The socket of a multishot was empty once.
+const EMPTIED: u8 = u8::MAX;
 
 /// What a socket receives at most at once while the pool is empty.
 const HEAP_CHUNK: usize = 4096;
