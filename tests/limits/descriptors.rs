@@ -2,13 +2,14 @@
 
 use std::cell::Cell;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream as Peer};
 use std::rc::Rc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use net::TcpStream;
+use futures::{AsyncReadExt, AsyncWriteExt};
+use net::{TcpListener, TcpSocket, TcpStream};
 use runtime::Builder;
 use support::{Child, Parent, Pinger, Server, Watchdog, handlers};
 
@@ -21,6 +22,7 @@ const BALLAST: usize = 30;
 /// Connections beyond the limit.
 const SURPLUS: usize = 20;
 
+/// B17.
 #[test]
 fn running_out_of_descriptors_is_one_error_and_no_spin_and_heals_by_itself() {
     const NAME: &str =
@@ -78,7 +80,7 @@ fn running_out_of_descriptors_is_one_error_and_no_spin_and_heals_by_itself() {
     child.finish();
 }
 
-/// Connections that were reset while they waited for a descriptor are no reason to stop.
+/// B17, B18: connections that were reset while they waited for a descriptor are no reason to stop.
 #[test]
 fn connections_that_die_while_they_wait_for_a_descriptor_are_survived() {
     const NAME: &str =
@@ -100,6 +102,61 @@ fn connections_that_die_while_they_wait_for_a_descriptor_are_survived() {
     late.rounds(2);
     served.rounds(1);
     child.finish();
+}
+
+/// Connects, listeners and runtimes that find no descriptor say so at once, and do no harm to what there is. Once there
+/// are some, nothing remembers the shortage.
+#[test]
+fn without_descriptors_connects_binds_and_builds_fail_at_once_and_heal() {
+    const NAME: &str =
+        "descriptors::without_descriptors_connects_binds_and_builds_fail_at_once_and_heal";
+    if Parent::in_child(NAME).is_none() {
+        let _alone = alone(NAME);
+        return Child::start(NAME).finish();
+    }
+    let _watchdog = Watchdog::start("the child", Duration::from_secs(60));
+    let runtime = Builder::new().build().unwrap();
+    runtime.block_on(async {
+        let listener = TcpListener::bind(support::loopback()).await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let (mut stream, mut peer) = support::pair(&listener).await;
+        peer.set_nonblocking(true).unwrap();
+        let open = support::open_fds();
+        for round in 0..20 {
+            support::leave_fd_room(0);
+            assert_shortage(TcpStream::connect(addr).await.map(drop));
+            assert_shortage(TcpListener::bind(support::loopback()).await.map(drop));
+            assert_shortage(TcpSocket::new_v4().map(drop));
+            // None, or one, which is not enough.
+            support::raise_fd_limit();
+            support::leave_fd_room(round % 2);
+            let error = Builder::new().build().unwrap_err();
+            assert!(error.to_string().contains("RLIMIT_NOFILE"), "{error}");
+            // What there is goes on.
+            peer.write_all(b"ping").unwrap();
+            stream.read_exact(&mut [0; 4]).await.unwrap();
+            stream.write_all(b"pong").await.unwrap();
+            stream.flush().await.unwrap();
+            support::settled("an answer", Some(4), || peer.read(&mut [0; 4]).ok()).await;
+
+            support::raise_fd_limit();
+            let connected = TcpStream::connect(addr).await.unwrap();
+            let mut accepted = listener.accept().await;
+            if accepted.is_err() {
+                // An accept that began meanwhile was refused a descriptor before it looked for a connection.
+                assert_shortage(accepted.map(drop));
+                accepted = listener.accept().await;
+            }
+            drop((connected, accepted.unwrap()));
+            drop(TcpListener::bind(support::loopback()).await.unwrap());
+            drop(Builder::new().build().unwrap());
+            support::settled("open descriptors", open, support::open_fds).await;
+        }
+    });
+}
+
+fn assert_shortage(result: io::Result<()>) {
+    assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EMFILE));
 }
 
 /// What the server says about itself.
