@@ -22,6 +22,7 @@ use support::{Alone, Blackhole, open_fds, pattern, settled};
 
 const A_YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
+/// B06.
 #[test]
 fn nothing_that_is_pending_holds_up_the_exit() {
     let _alone = alone("an exit with all sorts of pending ops");
@@ -69,7 +70,7 @@ async fn leave_all_sorts_pending(drops: &Drops, blackhole: &Blackhole) -> (Insta
     (Instant::now(), peers)
 }
 
-/// The ops are complete when the runtime goes, and nobody has been told yet.
+/// B07: the ops are complete when the runtime goes, and nobody has been told yet.
 #[test]
 fn completions_that_no_task_has_seen_do_not_hold_up_the_exit() {
     const STREAMS: usize = 100;
@@ -108,6 +109,52 @@ fn completions_that_no_task_has_seen_do_not_hold_up_the_exit() {
     assert_eq!(open_fds(), fds_before, "open descriptors");
 }
 
+/// B08: the queue holds eight entries, so the cancels of the end do not fit, while peers go on sending.
+#[test]
+fn cancels_that_do_not_fit_into_the_ring_do_not_hold_up_the_exit() {
+    const STREAMS: usize = 200;
+    let _alone = alone("an exit with a small ring");
+    let fds_before = open_fds();
+    for _ in 0..20 {
+        let drops = Drops::new();
+        let runtime = Builder::new()
+            .ring_entries(8)
+            .completion_entries(16)
+            .build()
+            .unwrap();
+        let mut peers = runtime.block_on(async {
+            let ops_before = runtime::metrics().ops;
+            let listener = TcpListener::bind(support::loopback()).await.unwrap();
+            let mut peers = Vec::new();
+            for _ in 0..STREAMS {
+                let (mut stream, peer) = support::pair(&listener).await;
+                peers.push(peer);
+                drops.spawn(async move {
+                    stream.read_exact(&mut [0; 100]).await?;
+                    pending().await
+                });
+            }
+            let all_armed = || runtime::metrics().ops >= ops_before + STREAMS;
+            settled("receives are armed", true, all_armed).await;
+            peers
+        });
+        let sending = thread::spawn(move || {
+            for peer in &mut peers {
+                // It may be closed already.
+                let _ = peer.write_all(b"too late for anybody");
+            }
+            peers
+        });
+        let started = Instant::now();
+        drop(runtime);
+        assert!(started.elapsed() < Duration::from_secs(5));
+        assert_eq!(drops.count(), STREAMS, "tasks that were dropped");
+        drop(sending.join().unwrap());
+        assert_eq!(open_fds(), fds_before, "open descriptors");
+    }
+}
+
+/// B09.
 #[test]
 fn sockets_that_are_dropped_last_of_all_are_closed() {
     const PAIRS: usize = 1_000;
@@ -128,6 +175,7 @@ fn sockets_that_are_dropped_last_of_all_are_closed() {
     assert_eq!(open_fds(), fds_before, "open descriptors");
 }
 
+/// B10.
 #[test]
 fn a_thousand_runtimes_leave_nothing_behind() {
     let _alone = alone("1,000 runtimes");

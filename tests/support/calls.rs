@@ -1,4 +1,4 @@
-//! Counts the system calls of one thread, as `strace -c` would, from inside the test.
+//! Counts the system calls of one thread, as `strace -c` would, from inside the test; or lets its enters fail.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -31,7 +31,7 @@ impl CallCounter {
             move || counter.supervise(wait_for_listener(&listener))
         };
         thread::spawn(supervisor);
-        let installed = install_filter();
+        let installed = install_filter(libc::SECCOMP_RET_ALLOW, libc::SECCOMP_RET_USER_NOTIF);
         listener.store(*installed.as_ref().unwrap_or(&REFUSED), Ordering::Release);
         installed.ok().map(|_| counter)
     }
@@ -54,9 +54,50 @@ impl CallCounter {
         while wait_for_call(listener.as_raw_fd()) {
             if let Some((id, number)) = receive_call(listener.as_raw_fd()) {
                 self.0[number.min(NUMBERS - 1)].fetch_add(1, Ordering::AcqRel);
-                let_go_on(listener.as_raw_fd(), id);
+                answer(listener.as_raw_fd(), id, None);
             }
         }
+    }
+}
+
+/// Lets `io_uring_enter` fail again and again on the thread that called [`EnterRefuser::watch_this_thread`], as a
+/// kernel in need may; the call is not made then.
+#[derive(Clone, Debug)]
+pub struct EnterRefuser(Arc<AtomicU64>);
+
+impl EnterRefuser {
+    /// `refuse` gives the errno for the call of that number, or none to let it through. `None` where seccomp is refused.
+    pub fn watch_this_thread(
+        mut refuse: impl FnMut(u64) -> Option<i32> + Send + 'static,
+    ) -> Option<Self> {
+        let refuser = Self(Arc::default());
+        let listener = Arc::new(AtomicI32::new(UNSET));
+        let supervisor = {
+            let (refusals, listener) = (refuser.0.clone(), listener.clone());
+            move || {
+                let Some(listener) = wait_for_listener(&listener) else {
+                    return;
+                };
+                let mut calls = 0;
+                while wait_for_call(listener.as_raw_fd()) {
+                    if let Some((id, _)) = receive_call(listener.as_raw_fd()) {
+                        let refusal = refuse(calls);
+                        calls += 1;
+                        refusals.fetch_add(refusal.is_some().into(), Ordering::AcqRel);
+                        answer(listener.as_raw_fd(), id, refusal);
+                    }
+                }
+            }
+        };
+        thread::spawn(supervisor);
+        let installed = install_filter(libc::SECCOMP_RET_USER_NOTIF, libc::SECCOMP_RET_ALLOW);
+        listener.store(*installed.as_ref().unwrap_or(&REFUSED), Ordering::Release);
+        installed.ok().map(|_| refuser)
+    }
+
+    /// How many calls have failed so far.
+    pub fn refusals(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
     }
 }
 
@@ -74,8 +115,8 @@ fn wait_for_listener(cell: &AtomicI32) -> Option<OwnedFd> {
     }
 }
 
-/// `io_uring_enter` goes through, all else asks the supervisor.
-fn install_filter() -> io::Result<RawFd> {
+/// What happens to `io_uring_enter`, and to all else: it goes through, or asks the supervisor.
+fn install_filter(enter: u32, others: u32) -> io::Result<RawFd> {
     const NUMBER_OFFSET: u32 = 0;
     let statement = |code: u32, k: u32| libc::sock_filter {
         code: code as u16,
@@ -92,8 +133,8 @@ fn install_filter() -> io::Result<RawFd> {
                 libc::SYS_io_uring_enter as u32,
             )
         },
-        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
-        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_USER_NOTIF),
+        statement(libc::BPF_RET | libc::BPF_K, enter),
+        statement(libc::BPF_RET | libc::BPF_K, others),
     ];
     let program = libc::sock_fprog {
         len: program.len() as u16,
@@ -139,12 +180,16 @@ fn receive_call(listener: RawFd) -> Option<(u64, usize)> {
     (result == 0).then_some((call.id, call.data.nr as usize))
 }
 
-fn let_go_on(listener: RawFd, id: u64) {
+/// Lets the call fail with `refusal`, or go on.
+fn answer(listener: RawFd, id: u64, refusal: Option<i32>) {
     let mut answer = libc::seccomp_notif_resp {
         id,
         val: 0,
-        error: 0,
-        flags: libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32,
+        error: refusal.map_or(0, |errno| -errno),
+        flags: match refusal {
+            Some(_) => 0,
+            None => libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32,
+        },
     };
     // SAFETY: `answer` is what this request reads, and it outlives the call. It fails only if the call was
     // interrupted, and then there is nothing to answer.

@@ -19,7 +19,7 @@ mod server;
 mod settle;
 
 pub use blackhole::Blackhole;
-pub use calls::{CallCounter, Calls};
+pub use calls::{CallCounter, Calls, EnterRefuser};
 pub use child::{Child, Parent};
 pub use clients::{Pinger, connect, connect_many, loopback, pair, read_to_fin, reset};
 pub use guard::{Alone, Watchdog, alone};
