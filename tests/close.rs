@@ -92,6 +92,7 @@ fn a_peer_that_never_reads_holds_the_exit_no_longer_than_the_linger() {
     drop(peer);
 }
 
+/// B33.
 #[test]
 fn a_reset_is_an_error_of_read_and_then_of_write() {
     run("resets", async |listener| {
@@ -132,7 +133,7 @@ fn a_reset_by_the_peer_is_an_error_of_lease_and_buffered_reads_too() {
     });
 }
 
-/// Data that arrived before the RST may be lost, by TCP's rules. The error may not.
+/// B33: data that arrived before the RST may be lost, by TCP's rules. The error may not.
 #[test]
 fn writes_to_a_closed_peer_fail_without_a_signal() {
     run("a closed peer", async |listener| {
@@ -191,7 +192,7 @@ fn a_reply_that_is_written_after_the_peers_fin_still_arrives() {
     });
 }
 
-/// A queued write of a dropped socket does not go to whoever gets its number next.
+/// B31: a queued write of a dropped socket does not go to whoever gets its number next.
 #[test]
 fn no_byte_crosses_to_a_socket_that_reuses_the_number() {
     const ROUNDS: usize = 10_000;
@@ -236,6 +237,7 @@ fn no_byte_crosses_to_a_socket_that_reuses_the_number() {
     });
 }
 
+/// B31.
 #[test]
 fn no_byte_crosses_between_tcp_streams_either() {
     run("reused numbers of TCP", async |listener| {
@@ -253,7 +255,7 @@ fn no_byte_crosses_between_tcp_streams_either() {
     });
 }
 
-/// One half waits for bytes while the other one shuts down: neither waits for the other.
+/// B32: one half waits for bytes while the other one shuts down: neither waits for the other.
 #[test]
 fn a_shutdown_of_one_half_does_not_wait_for_the_other() {
     run("half-close", async |listener| {

@@ -276,6 +276,7 @@ fn a_stream_that_outlives_its_runtime_is_harmless() {
     assert_eq!(open_fds(), fds_before, "open descriptors");
 }
 
+/// B30.
 #[test]
 fn a_lease_that_outlives_its_runtime_keeps_its_bytes() {
     let _alone = alone("a lease that outlives its runtime");

@@ -22,6 +22,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// A greedy peer ends after so many bytes, if nobody slows it down.
 const SENT_LIMIT: u64 = 2 << 30;
 
+/// B26.
 #[test]
 fn one_fast_sender_is_held_back_while_leases_are_taken_slowly() {
     let _alone = alone();
@@ -29,6 +30,7 @@ fn one_fast_sender_is_held_back_while_leases_are_taken_slowly() {
     check(&server, 1, Duration::from_secs(5));
 }
 
+/// B26.
 #[test]
 fn one_fast_sender_is_held_back_while_bytes_are_read_slowly() {
     let _alone = alone();
@@ -36,6 +38,7 @@ fn one_fast_sender_is_held_back_while_bytes_are_read_slowly() {
     check(&server, 1, Duration::from_secs(3));
 }
 
+/// B26.
 #[test]
 fn fifty_fast_senders_are_held_back() {
     let _alone = alone();

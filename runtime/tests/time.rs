@@ -122,6 +122,7 @@ fn tasks_are_woken_in_the_order_of_their_deadlines() {
     });
 }
 
+/// B38.
 #[test]
 fn huge_durations_never_end_and_hold_nobody_up() {
     run_paused(async {
@@ -144,6 +145,7 @@ fn huge_durations_never_end_and_hold_nobody_up() {
     });
 }
 
+/// B38.
 #[test]
 fn huge_durations_do_not_disturb_the_real_clock() {
     run(async {
@@ -155,6 +157,7 @@ fn huge_durations_do_not_disturb_the_real_clock() {
     });
 }
 
+/// B40.
 #[test]
 fn short_sleeps_are_never_early() {
     run(async {
@@ -166,6 +169,7 @@ fn short_sleeps_are_never_early() {
     });
 }
 
+/// B14.
 #[test]
 fn many_sleeps_at_once_are_never_early() {
     run(async {
@@ -446,6 +450,7 @@ async fn ticks_around_a_stall(behavior: MissedTickBehavior) -> Vec<u128> {
     times
 }
 
+/// B41.
 #[test]
 fn missed_ticks_are_caught_up_delayed_or_skipped() {
     run_paused(async {
@@ -458,6 +463,7 @@ fn missed_ticks_are_caught_up_delayed_or_skipped() {
     });
 }
 
+/// B39.
 #[test]
 fn interval_survives_years_of_uptime() {
     run_paused(async {
@@ -533,6 +539,7 @@ fn interval_without_a_period_is_refused() {
     });
 }
 
+/// B41.
 #[test]
 fn ticks_on_the_real_clock_are_never_early() {
     run(async {

@@ -15,6 +15,7 @@ use support::{Blackhole, Fate, Rng, open_fds, partial};
 
 use crate::{listen, random_pause, run, wait_for_end};
 
+/// B20.
 #[test]
 fn given_up_accepts_lose_no_connection() {
     const COUNT: u32 = 2_000;
@@ -44,6 +45,7 @@ fn given_up_accepts_lose_no_connection() {
     });
 }
 
+/// B20.
 #[test]
 fn connections_that_nobody_claimed_are_closed_with_their_listener() {
     run("unclaimed connections", Builder::new(), async |mut rng| {
@@ -68,6 +70,7 @@ fn connections_that_nobody_claimed_are_closed_with_their_listener() {
     });
 }
 
+/// B20.
 #[test]
 fn given_up_connects_close_their_sockets() {
     run("given-up connects", Builder::new(), async |mut rng| {
@@ -92,6 +95,7 @@ fn given_up_connects_close_their_sockets() {
     });
 }
 
+/// B04.
 #[test]
 fn given_up_connects_to_nobody_close_their_sockets() {
     run("connects to nobody", Builder::new(), async |mut rng| {
@@ -107,6 +111,7 @@ fn given_up_connects_to_nobody_close_their_sockets() {
     });
 }
 
+/// B02.
 #[test]
 fn forgotten_connects_leak_no_more_than_their_own_sockets() {
     let _alone = support::alone("forgotten connects", Duration::from_secs(60));

@@ -19,6 +19,7 @@ const STREAM_BYTES: u64 = 4 << 20;
 const CONNECTIONS: usize = 8;
 const CHUNK: usize = 16 << 10;
 
+/// B02.
 #[test]
 fn given_up_reads_lose_no_byte() {
     let what = "given-up reads";
@@ -36,6 +37,7 @@ fn given_up_reads_lose_no_byte_in_a_tiny_pool() {
     });
 }
 
+/// B02.
 /// What a given-up read has borrowed is never written to, be it from the pool or, when that is empty, straight from
 /// the socket.
 #[test]
@@ -55,6 +57,7 @@ fn the_buffer_of_a_given_up_read_is_never_touched() {
     }
 }
 
+/// B30.
 #[test]
 fn aborted_tasks_give_back_sockets_and_buffers() {
     run("aborted tasks", Builder::new(), async |mut rng| {
@@ -85,7 +88,7 @@ fn aborted_tasks_give_back_sockets_and_buffers() {
     });
 }
 
-/// The stream is dropped when its read has timed out; what the peer sends later finds nobody.
+/// B05: the stream is dropped when its read has timed out; what the peer sends later finds nobody.
 #[test]
 fn a_late_completion_of_a_timed_out_read_disturbs_nobody() {
     run("late completions", Builder::new(), async |mut rng| {

@@ -20,6 +20,7 @@ use crate::{listen, run, wait_for_end};
 
 const ROUNDS: usize = 200;
 
+/// B05.
 #[test]
 fn a_waker_may_spawn_drop_a_stream_and_start_a_timer() {
     run("a waker that calls back", Builder::new(), async |_| {
@@ -62,7 +63,7 @@ fn a_waker_may_spawn_drop_a_stream_and_start_a_timer() {
     });
 }
 
-/// Five connections arrive in one turn, and the first wakes a task whose waker drops the listener: the others have
+/// B05: five connections arrive in one turn, and the first wakes a task whose waker drops the listener: the others have
 /// been accepted already, for nobody.
 #[test]
 fn a_waker_may_drop_the_listener_that_wakes_it() {
@@ -88,6 +89,7 @@ fn a_waker_may_drop_the_listener_that_wakes_it() {
     );
 }
 
+/// B05.
 #[test]
 fn the_destructor_of_a_sent_buffer_may_spawn_and_drop_a_stream() {
     run("a destructor that calls back", Builder::new(), async |_| {

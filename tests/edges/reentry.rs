@@ -36,7 +36,7 @@ fn the_destructor_of_a_sent_buffer_may_drop_the_same_stream() {
     });
 }
 
-/// One panic, and as many sockets whose bytes came in the same turn, before it and after it.
+/// B05: one panic, and as many sockets whose bytes came in the same turn, before it and after it.
 #[test]
 fn a_panic_in_a_waker_loses_no_completion_of_another_socket() {
     const OTHERS: usize = 10;

@@ -18,7 +18,7 @@ const BUFFER_BYTES: usize = 1024;
 /// So many streams wait while the pool is empty.
 const WAITING: usize = 10;
 
-/// All four buffers are out, and yet: those who wait do so quietly, those who have something get it, and when the
+/// B24: all four buffers are out, and yet: those who wait do so quietly, those who have something get it, and when the
 /// buffers are back nothing is missing.
 #[test]
 fn hoarded_leases_stop_nobody_else() {
@@ -70,6 +70,7 @@ fn hoarded_leases_stop_nobody_else() {
     });
 }
 
+/// B24.
 /// Hoarders who all want more than there is, with data waiting in their sockets, do not make the worker run in circles.
 #[test]
 fn starved_sockets_with_data_do_not_spin() {
@@ -112,7 +113,7 @@ fn starved_sockets_with_data_do_not_spin() {
     });
 }
 
-/// A reader is told that buffers have come back, but those before it in the line take them all, for good.
+/// B24: a reader is told that buffers have come back, but those before it in the line take them all, for good.
 #[test]
 fn a_reader_whose_turn_never_comes_gets_its_bytes_all_the_same() {
     let _alone = alone("a long line for buffers");
@@ -157,7 +158,7 @@ fn a_reader_whose_turn_never_comes_gets_its_bytes_all_the_same() {
     });
 }
 
-/// One buffer, many leases: it must not be filled again before the last of them is dropped.
+/// B30: one buffer, many leases: it must not be filled again before the last of them is dropped.
 #[test]
 fn a_split_lease_holds_its_buffer_to_the_last_part() {
     let _alone = alone("split leases");
@@ -188,6 +189,7 @@ fn a_split_lease_holds_its_buffer_to_the_last_part() {
     });
 }
 
+/// B25.
 #[test]
 fn a_pool_of_one_buffer_delivers_all_bytes_in_order() {
     const TOTAL: usize = 100 << 10;
@@ -214,7 +216,7 @@ fn a_pool_of_one_buffer_delivers_all_bytes_in_order() {
     });
 }
 
-/// Two streams share one buffer, and each of them keeps it whenever it can.
+/// B25: two streams share one buffer, and each of them keeps it whenever it can.
 #[test]
 fn a_pool_of_one_buffer_serves_two_streams() {
     const TOTAL: usize = 200 << 10;

@@ -54,12 +54,14 @@ async fn accept_burst(ip: IpAddr, bind_to: IpAddr) -> io::Result<()> {
     clients.await.map(drop)
 }
 
+/// B21.
 #[test]
 fn accept_names_each_of_200_ipv4_peers() -> io::Result<()> {
     let source = Ipv4Addr::new(127, 0, 0, 2).into();
     block_on(accept_burst(source, Ipv4Addr::LOCALHOST.into()))
 }
 
+/// B21.
 #[test]
 fn accept_names_each_of_200_ipv6_peers() -> io::Result<()> {
     let loopback = Ipv6Addr::LOCALHOST.into();
@@ -90,6 +92,7 @@ fn incoming_is_every_connection_once() -> io::Result<()> {
     })
 }
 
+/// B21.
 #[test]
 fn accept_skips_a_peer_that_has_reset() -> io::Result<()> {
     block_on(async {
@@ -104,6 +107,7 @@ fn accept_skips_a_peer_that_has_reset() -> io::Result<()> {
     })
 }
 
+/// B21.
 #[test]
 fn incoming_hands_out_a_peer_that_has_reset_as_a_broken_stream() -> io::Result<()> {
     block_on(async {
@@ -199,6 +203,7 @@ fn accept_and_incoming_can_be_mixed() -> io::Result<()> {
     })
 }
 
+/// B19.
 #[test]
 fn incoming_ends_after_the_listening_socket_was_shut_down() -> io::Result<()> {
     block_on(async {

@@ -4,6 +4,7 @@ mod accept;
 mod close;
 mod connect;
 mod handover;
+mod many;
 mod transfer;
 
 use std::io;

@@ -35,6 +35,7 @@ fn bytes_cross_in_both_directions_and_then_end() -> io::Result<()> {
     })
 }
 
+/// B37.
 #[test]
 fn empty_buffers_give_zero_at_once() -> io::Result<()> {
     block_on(async {
@@ -59,6 +60,7 @@ fn empty_buffers_give_zero_at_once() -> io::Result<()> {
     })
 }
 
+/// B37.
 #[test]
 fn write_vectored_takes_more_slices_than_the_kernel_would() -> io::Result<()> {
     block_on(async {
@@ -86,6 +88,7 @@ fn write_vectored_takes_more_slices_than_the_kernel_would() -> io::Result<()> {
     })
 }
 
+/// B37.
 #[test]
 fn short_vectored_writes_go_on_at_the_right_place() -> io::Result<()> {
     block_on(async {
@@ -140,6 +143,7 @@ fn read_vectored_fills_its_buffers_in_order() -> io::Result<()> {
     })
 }
 
+/// B37.
 #[test]
 fn write_all_of_64_mib_through_a_send_buffer_of_4_kib() -> io::Result<()> {
     block_on(async {
@@ -186,6 +190,7 @@ fn a_buffer_that_is_sent_may_be_larger_than_the_outbox() -> io::Result<()> {
     })
 }
 
+/// B35.
 #[test]
 fn writes_and_sends_of_every_kind_keep_their_order() -> io::Result<()> {
     block_on(async {

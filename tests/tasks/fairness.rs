@@ -16,7 +16,7 @@ use support::{Pinger, handlers};
 
 use crate::alone;
 
-/// One task yields in a loop and two wake each other in a loop, so the run queue is never empty.
+/// B42: one task yields in a loop and two wake each other in a loop, so the run queue is never empty.
 #[test]
 fn busy_tasks_starve_neither_a_socket_nor_a_timer() {
     const PERIOD: Duration = Duration::from_millis(5);
@@ -60,7 +60,7 @@ fn busy_tasks_starve_neither_a_socket_nor_a_timer() {
     });
 }
 
-/// The reader always finds a byte, so nothing but the budget makes it yield.
+/// B42: the reader always finds a byte, so nothing but the budget makes it yield.
 #[test]
 fn a_reader_that_is_always_ready_yields() {
     let _alone = alone("an always-ready reader");
@@ -77,6 +77,7 @@ fn a_reader_that_is_always_ready_yields() {
     });
 }
 
+/// B42.
 #[test]
 fn a_writer_that_is_always_ready_yields() {
     let _alone = alone("an always-ready writer");

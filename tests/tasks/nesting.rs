@@ -10,6 +10,7 @@ use runtime::{Builder, Runtime};
 
 use crate::alone;
 
+/// B44.
 #[test]
 fn a_nested_block_on_panics_with_the_cure_and_does_no_harm() {
     let _alone = alone("nested block_on");
@@ -28,6 +29,7 @@ fn a_nested_block_on_panics_with_the_cure_and_does_no_harm() {
     });
 }
 
+/// B44.
 #[test]
 fn a_block_on_of_another_runtime_inside_the_first_panics_with_the_cure() {
     let _alone = alone("block_on of another runtime");
@@ -41,6 +43,7 @@ fn a_block_on_of_another_runtime_inside_the_first_panics_with_the_cure() {
     first.block_on(still_works());
 }
 
+/// B44.
 #[test]
 fn a_block_on_in_a_destructor_panics_with_the_cure() {
     struct BlocksOnDrop(std::rc::Rc<Runtime>);
@@ -68,6 +71,7 @@ fn a_block_on_in_a_destructor_panics_with_the_cure() {
     other.block_on(still_works());
 }
 
+/// B44.
 #[test]
 fn a_panic_in_block_on_leaves_the_runtime_usable() {
     let _alone = alone("a panic in block_on");

@@ -14,6 +14,7 @@ use support::settled;
 
 use crate::alone;
 
+/// B43.
 #[test]
 fn every_end_is_reported_once_and_disturbs_nobody() {
     let _alone = alone("the product of ends");

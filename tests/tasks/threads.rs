@@ -16,7 +16,7 @@ use support::{Rng, Server};
 
 use crate::alone;
 
-/// With pauses around the time that the worker needs to fall asleep, so that wakes meet it in every state.
+/// B12: with pauses around the time that the worker needs to fall asleep, so that wakes meet it in every state.
 #[test]
 fn each_wake_from_another_thread_is_seen() {
     const WAKES: usize = 2_000;
@@ -52,7 +52,7 @@ fn each_wake_from_another_thread_is_seen() {
     assert!(p99 < Duration::from_millis(100), "p99 is {p99:?}");
 }
 
-/// Nobody waits for an answer here: the wakes pile up, and none may be the one that is lost.
+/// B12: nobody waits for an answer here: the wakes pile up, and none may be the one that is lost.
 #[test]
 fn wakes_from_two_threads_at_full_speed_lose_nothing() {
     const STEPS: u64 = 100_000;
@@ -119,6 +119,7 @@ fn wakers_may_be_cloned_and_dropped_elsewhere() {
     elsewhere.join().unwrap();
 }
 
+/// B11.
 #[test]
 fn a_handle_may_be_awaited_on_another_thread() {
     let _alone = alone("handles on another thread");
@@ -150,6 +151,7 @@ fn a_handle_may_be_awaited_on_another_thread() {
     server.stop();
 }
 
+/// B45.
 #[test]
 fn blocking_work_runs_beside_the_worker() {
     let _alone = alone("blocking work");
@@ -177,7 +179,6 @@ fn blocking_work_runs_beside_the_worker() {
     });
 }
 
-/// What must stay on its thread cannot leave it. That this compiles is the test.
 /// They would wake up for nothing, now and then, for as long as the process lives.
 #[test]
 fn the_threads_of_blocking_work_end_when_they_have_nothing_to_do() {
@@ -193,6 +194,7 @@ fn the_threads_of_blocking_work_end_when_they_have_nothing_to_do() {
     support::eventually("threads of the pool", 0, support::pool_threads);
 }
 
+/// B11: what must stay on its thread cannot leave it. That this compiles is the test.
 #[test]
 fn what_belongs_to_a_worker_is_not_send() {
     trait AmbiguousIfSend<A> {

@@ -102,6 +102,7 @@ impl Random {
 
 const YEAR_SECS: u64 = 365 * 24 * 3600;
 
+/// B39.
 #[test]
 fn random_use_agrees_with_a_sorted_map() {
     for seed in 1..=30 {
