@@ -161,7 +161,7 @@ impl Connection {
                 if let Form::Whole(stream) = &self.sides[side] {
                     let shut = stream.shutdown(Shutdown::Read).await;
                     // A connection that was reset, or has ended in both directions, is none any more.
-                    let is_over = self.directions.iter().all(|model| model.end == End::Sent);
+                    let is_over = self.directions.iter().all(|model| model.end != End::Open);
                     let excused = is_over || self.broken.is_set();
                     assert!(shut.is_ok() || excused, "{shut:?}");
                     self.directions[1 - side].cut = true;

@@ -23,7 +23,7 @@ pub struct Direction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     Open,
-    /// The shutdown has begun, and nobody has seen it through.
+    /// The shutdown has begun and was given up: the end follows the last byte.
     Wanted,
     Sent,
 }
@@ -118,7 +118,7 @@ impl Direction {
 
     /// The reader is told that no more will come.
     pub fn ended(&mut self, broken: &Broken) {
-        let early = !self.queue.is_empty() || self.end != End::Sent;
+        let early = !self.queue.is_empty() || self.end == End::Open;
         let excused = self.cut || broken.is_set() || self.reader == Reader::Ended;
         assert!(
             !early || excused,
@@ -136,7 +136,7 @@ impl Direction {
 
     /// Whether a read must be answered, in time, by bytes or the end.
     pub fn is_certain(&self) -> bool {
-        let something = !self.queue.is_empty() || self.end == End::Sent;
+        let something = !self.queue.is_empty() || self.end != End::Open;
         something && self.reader == Reader::Reading
     }
 }
