@@ -475,8 +475,15 @@ impl Reactor {
         }
     }
 
-    /// Cancels once more what is still in flight after all completions of the turn were seen.
+    /// Cancels once more what is still in flight after all completions of the turn were seen. Those that found no
+    /// room come first: the ops that were missed may be among them, and the completions of new cancels would take
+    /// the room again, for ever.
     fn cancel_missed(&self) {
+        let overflows =
+            (self.driver.borrow_mut().as_mut()).is_some_and(|driver| driver.is_overflowing());
+        if overflows {
+            return;
+        }
         let mut missed = self.missed.take();
         for key in missed.drain(..) {
             self.cancel(key);
