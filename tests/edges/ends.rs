@@ -142,7 +142,7 @@ fn wakes_from_another_thread_race_with_the_end_of_the_runtime() {
         }
     };
     let waking: Vec<_> = (0..4).map(|_| thread::spawn(wake_all.clone())).collect();
-    for round in 0..ROUNDS {
+    for round in 0..support::rounds(ROUNDS) {
         let backend = [Backend::Auto, Backend::Epoll][round % 2];
         let runtime = Builder::new().backend(backend).build().unwrap();
         runtime.block_on(async {

@@ -44,6 +44,11 @@ pub fn long_stream_bytes() -> u64 {
     }
 }
 
+/// How many of `usual` rounds a test runs that wins by repetition: fewer where [`patience`] says that each takes longer.
+pub fn rounds(usual: usize) -> usize {
+    (usual / patience() as usize).max(1)
+}
+
 /// How many times longer than usual a test may wait before it fails: `RINGSHOT_TEST_PATIENCE`, for emulated machines.
 fn patience() -> u32 {
     match std::env::var("RINGSHOT_TEST_PATIENCE") {
