@@ -51,7 +51,7 @@ fn idle_connections_cost_no_time() {
         let cpu = Duration::from_nanos(thread_usage(thread_id()).cpu_ns - usage.cpu_ns);
         assert!(enters <= 4, "{enters} enters in {WATCHED:?} of idling");
         assert!(
-            cpu < WATCHED / 20,
+            cpu < support::idle_cpu(WATCHED),
             "{cpu:?} of CPU in {WATCHED:?} of idling"
         );
 

@@ -18,6 +18,8 @@ mod rng;
 mod server;
 mod settle;
 
+use std::time::Duration;
+
 pub use blackhole::Blackhole;
 pub use calls::{CallCounter, Calls, EnterRefuser};
 pub use child::{Child, Parent};
@@ -49,8 +51,14 @@ pub fn rounds(usual: usize) -> usize {
     (usual / patience() as usize).max(1)
 }
 
+/// The CPU time that a worker may use while it is watched idling for so long: 5 %, or more where each instruction costs
+/// more. One that spins uses all of it.
+pub fn idle_cpu(watched: Duration) -> Duration {
+    (watched / 20 * patience()).min(watched / 2)
+}
+
 /// How many times longer than usual a test may wait before it fails: `RINGSHOT_TEST_PATIENCE`, for emulated machines.
-fn patience() -> u32 {
+pub fn patience() -> u32 {
     match std::env::var("RINGSHOT_TEST_PATIENCE") {
         Ok(text) => text.parse().expect("RINGSHOT_TEST_PATIENCE is a number"),
         Err(_) => 1,

@@ -49,7 +49,8 @@ fn each_wake_from_another_thread_is_seen() {
         "median {median:?}, p99 {p99:?}, longest {:?}",
         latencies[WAKES - 1]
     );
-    assert!(p99 < Duration::from_millis(100), "p99 is {p99:?}");
+    let bound = Duration::from_millis(100) * support::patience();
+    assert!(p99 < bound, "p99 is {p99:?}");
 }
 
 /// B12: nobody waits for an answer here: the wakes pile up, and none may be the one that is lost.
