@@ -222,6 +222,7 @@ impl Builder {
     }
 
     /// What the builder says, if it can be.
+    #[cfg(feature = "sim")]
     pub(crate) fn limits(&self) -> Result<Limits, BuildError> {
         self.check()?;
         Ok(self.limits.clone())

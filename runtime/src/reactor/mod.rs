@@ -479,8 +479,7 @@ impl Reactor {
     /// room come first: the ops that were missed may be among them, and the completions of new cancels would take
     /// the room again, for ever.
     fn cancel_missed(&self) {
-        let overflows =
-            (self.driver.borrow_mut().as_mut()).is_some_and(|driver| driver.is_overflowing());
+        let overflows = (self.driver().as_mut()).is_some_and(|driver| driver.is_overflowing());
         if overflows {
             return;
         }
