@@ -1,0 +1,71 @@
+//! Ringshot's servers, as its README and its examples write them.
+//!
+//! Variants: `lease` sends each received buffer back, `copy` is `copy_buf` between the halves, `read` is the program
+//! that one would write for tokio.
+
+use std::io;
+
+use futures::io::copy_buf;
+use futures::{AsyncReadExt, AsyncWriteExt, StreamExt};
+use net::{TcpListener, TcpSocket, TcpStream};
+use server::{BACKLOG, BUFFER, Job, Mode};
+
+#[runtime::main]
+async fn main() -> io::Result<()> {
+    let job = Job::from_args()?;
+    let listener = listen()?;
+    server::announce(listener.local_addr()?)?;
+    let mut incoming = listener.incoming();
+    while let Some(stream) = incoming.next().await {
+        let mut stream = stream?;
+        // How a connection ends is not this program's concern, so the tasks are detached.
+        match (job.mode, job.variant.as_str()) {
+            (Mode::Packets, _) => drop(runtime::spawn(async move { packets(&mut stream).await })),
+            (_, "lease") => drop(runtime::spawn(async move { lease(&mut stream).await })),
+            (_, "copy") => drop(runtime::spawn(async move { copy(&mut stream).await })),
+            (_, "read") => drop(runtime::spawn(async move { read(&mut stream).await })),
+            (_, variant) => return Err(io::Error::other(format!("no variant {variant:?}"))),
+        }
+    }
+    Ok(())
+}
+
+fn listen() -> io::Result<TcpListener> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseaddr(true)?;
+    socket.set_nodelay(true)?;
+    socket.bind(server::any_port())?;
+    socket.listen(BACKLOG.unsigned_abs())
+}
+
+async fn lease(stream: &mut TcpStream) -> io::Result<()> {
+    let (mut rx, tx) = stream.split();
+    let mut chunks = rx.recv_stream();
+    while let Some(chunk) = chunks.next().await {
+        tx.send(chunk?).await?;
+    }
+    Ok(())
+}
+
+async fn copy(stream: &mut TcpStream) -> io::Result<()> {
+    let (rx, mut tx) = stream.split();
+    copy_buf(rx, &mut tx).await?;
+    Ok(())
+}
+
+async fn read(stream: &mut TcpStream) -> io::Result<()> {
+    let mut buffer = vec![0; BUFFER];
+    loop {
+        match stream.read(&mut buffer).await? {
+            0 => return Ok(()),
+            length => stream.write_all(&buffer[..length]).await?,
+        }
+    }
+}
+
+async fn packets(stream: &mut TcpStream) -> io::Result<()> {
+    for packet in server::packets() {
+        stream.write_all(packet).await?;
+    }
+    Ok(())
+}
