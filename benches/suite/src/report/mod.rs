@@ -1,7 +1,11 @@
 //! What people read: the summary after a run, and `docs/benchmarks.md` with its plots.
 
+mod overview;
+mod plots;
 mod tables;
 
+use std::fmt::Write;
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -9,12 +13,93 @@ use crate::results::Results;
 
 /// A table for each scenario, for the terminal.
 pub(crate) fn summary(results: &Results) -> String {
-    tables::all(results)
+    tables::all(results) + &problems(results)
 }
 
-/// Writes the report and returns its path.
+/// Writes the report, its plots and its raw data, and returns the report's path.
 pub(crate) fn write(results: &Results, directory: &Path) -> io::Result<PathBuf> {
+    let pictures = directory.join(PICTURES);
+    fs::create_dir_all(&pictures)?;
+    let plots = plots::write(results, &pictures)?;
+    results.save(&pictures.join("results.json"))?;
+    let mut text = introduction(results);
+    for plot in plots {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "![{}]({PICTURES}/{})\n", plot.title, plot.file);
+    }
+    text += "Orange is Ringshot, blue are other runtimes, light blue variants (other buffers, other words), green are \
+             hand-written loops. A thin line shows the range of the rounds.\n\n";
+    text += &format!(
+        "## Where Ringshot is behind\n\n{}\n",
+        overview::losses(results)
+    );
+    text += &format!("## All figures\n\n{}", tables::all(results));
+    text += &problems(results);
+    text += &format!("## Who was measured\n\n{}\n", servers(results));
+    text += include_str!("method.md");
     let path = directory.join("benchmarks.md");
-    std::fs::write(&path, tables::all(results))?;
+    fs::write(&path, text)?;
     Ok(path)
 }
+
+fn introduction(results: &Results) -> String {
+    let (machine, settings) = (&results.machine, &results.settings);
+    let quick = if settings.quick {
+        "\n**This was a quick look, with short measurements and few rounds. It is not meant to be quoted.**\n"
+    } else {
+        ""
+    };
+    format!(
+        "# Benchmarks\n\n\
+         Written by `cargo run --release -p bench -- report`, from a run of `cargo run --release -p bench -- run`.\n\
+         Raw data: [`results.json`]({PICTURES}/results.json).\n{quick}\n\
+         | | |\n| --- | --- |\n\
+         | date | {} |\n| machine | {}, {} cores, {} MiB |\n| kernel | Linux {} |\n| compiler | {} |\n\
+         | rounds | {} of {} s; {} for idle connections |\n\
+         | usual `getppid` | {:.0} ns on the server's core, {:.0} ns on the generator's |\n\
+         | system calls counted by | {} |\n\n\
+         ## At a glance\n\n{}\n",
+        results.started,
+        machine.cpu,
+        machine.cores,
+        machine.memory_mib,
+        machine.kernel,
+        machine.compiler,
+        settings.rounds,
+        settings.seconds,
+        settings.idle_rounds,
+        results.usual_speed.0[0],
+        results.usual_speed.0[1],
+        results.call_counter,
+        overview::table(results)
+    )
+}
+
+fn servers(results: &Results) -> String {
+    let mut text = String::from("| server | what | version |\n| --- | --- | --- |\n");
+    for peer in &results.peers {
+        let version = peer.version.as_deref().unwrap_or("–");
+        let _ = writeln!(text, "| {} | {} | {version} |", peer.name, peer.about);
+    }
+    text
+}
+
+/// Who could not be built, and who failed.
+fn problems(results: &Results) -> String {
+    let mut text = String::new();
+    for peer in &results.peers {
+        if let Some(error) = &peer.build_error {
+            let _ = writeln!(text, "* {} does not build here: {error}", peer.name);
+        }
+    }
+    for failure in &results.failures {
+        let (scenario, peer, error) = (failure.scenario, &failure.peer, &failure.error);
+        let _ = writeln!(text, "* {peer} failed in scenario {scenario}: {error}");
+    }
+    if text.is_empty() {
+        return text;
+    }
+    format!("## What did not work\n\n{text}\n")
+}
+
+const PICTURES: &str = "benchmarks";

@@ -170,7 +170,7 @@ fn with_range(spread: Spread) -> String {
     }
 }
 
-fn precise(value: f64) -> String {
+pub(crate) fn precise(value: f64) -> String {
     match value {
         // Below a hundredth, zeros would hide the figure.
         0.0001..0.01 => format!("{value:.4}"),
@@ -180,7 +180,7 @@ fn precise(value: f64) -> String {
 }
 
 /// A whole number with commas between the thousands.
-fn grouped(value: f64) -> String {
+pub(crate) fn grouped(value: f64) -> String {
     let digits = format!("{:.0}", value.abs());
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
@@ -196,7 +196,7 @@ fn grouped(value: f64) -> String {
     }
 }
 
-fn dash() -> String {
+pub(crate) fn dash() -> String {
     "–".to_owned()
 }
 
