@@ -141,14 +141,14 @@ impl Plan {
     /// What the progress bar counts.
     fn steps(&self) -> u64 {
         let peers = self.peers.len() as u64;
-        let weigh = |scenario: &&Scenario| {
+        let weigh = |scenario: &&'static Scenario| {
             let (rounds, counting) = match scenario.is_idle() {
                 true => (self.settings.idle_rounds.min(self.settings.rounds), 0),
                 false => (self.settings.rounds, u64::from(self.count_calls)),
             };
             peers * (rounds as u64 * weight(scenario) + counting)
         };
-        self.scenarios.iter().map(|scenario| weigh(scenario)).sum()
+        self.scenarios.iter().map(weigh).sum()
     }
 }
 

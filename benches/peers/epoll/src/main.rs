@@ -1,9 +1,9 @@
 //! A hand-written loop over level-triggered epoll: what readiness costs without a runtime.
 
 use std::io;
+use std::io::{Read, Write};
 use std::mem::MaybeUninit;
 use std::net::{TcpListener, TcpStream};
-use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 
 use rustix::event::epoll;
@@ -37,7 +37,12 @@ struct Connection {
 impl Server {
     fn new(listener: TcpListener, mode: Mode) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)?;
+        epoll::add(
+            &epoll,
+            &listener,
+            epoll::EventData::new_u64(LISTENER),
+            epoll::EventFlags::IN,
+        )?;
         Ok(Self {
             epoll,
             listener,
@@ -80,8 +85,17 @@ impl Server {
             Mode::Echo => epoll::EventFlags::IN,
             Mode::Packets => epoll::EventFlags::OUT,
         };
-        epoll::add(&self.epoll, &stream, epoll::EventData::new_u64(number as u64), interest)?;
-        self.connections[number] = Some(Connection { stream, unsent: Vec::new(), position: 0 });
+        epoll::add(
+            &self.epoll,
+            &stream,
+            epoll::EventData::new_u64(number as u64),
+            interest,
+        )?;
+        self.connections[number] = Some(Connection {
+            stream,
+            unsent: Vec::new(),
+            position: 0,
+        });
         Ok(())
     }
 
@@ -102,7 +116,11 @@ impl Server {
         }
         let blocked = !connection.unsent.is_empty();
         if self.mode == Mode::Echo && blocked != was_blocked {
-            let interest = if blocked { epoll::EventFlags::OUT } else { epoll::EventFlags::IN };
+            let interest = if blocked {
+                epoll::EventFlags::OUT
+            } else {
+                epoll::EventFlags::IN
+            };
             let data = epoll::EventData::new_u64(number as u64);
             epoll::modify(&self.epoll, &connection.stream, data, interest)?;
         }

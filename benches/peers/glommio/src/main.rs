@@ -12,7 +12,7 @@ fn main() -> io::Result<()> {
     let job = Job::from_args()?;
     let executor = LocalExecutorBuilder::new(Placement::Unbound)
         .make()
-        .map_err(io::Error::other)?;
+        .map_err(io::Error::from)?;
     executor.run(serve(job.mode))
 }
 

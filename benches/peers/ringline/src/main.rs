@@ -26,9 +26,15 @@ fn serve<H: AsyncEventHandler>() -> io::Result<()> {
         .bind(server::any_port())
         .launch::<H>()
         .map_err(io::Error::other)?;
-    server::announce(shutdown.bound_addr().ok_or(io::ErrorKind::AddrNotAvailable)?)?;
+    server::announce(
+        shutdown
+            .bound_addr()
+            .ok_or(io::ErrorKind::AddrNotAvailable)?,
+    )?;
     for worker in workers {
-        let ended = worker.join().map_err(|_| io::Error::other("a worker has panicked"))?;
+        let ended = worker
+            .join()
+            .map_err(|_| io::Error::other("a worker has panicked"))?;
         ended.map_err(io::Error::other)?;
     }
     Ok(())

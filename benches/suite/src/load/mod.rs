@@ -193,3 +193,89 @@ const READ: usize = server::PERIOD;
 const EVENTS: usize = 1024;
 /// A server that is silent for so long has lost something.
 const PATIENCE_SECONDS: i64 = 10;
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{Shutdown, TcpListener};
+    use std::thread;
+
+    use super::*;
+
+    /// An echo server whose answer to the n-th byte of a connection goes through `change`.
+    fn serve(change: fn(u64, u8) -> Option<u8>) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                thread::spawn(move || echo(stream.unwrap(), change));
+            }
+        });
+        address
+    }
+
+    fn echo(mut stream: TcpStream, change: fn(u64, u8) -> Option<u8>) {
+        let (mut buffer, mut position) = ([0; 4096], 0);
+        while let Ok(count @ 1..) = stream.read(&mut buffer) {
+            let answer = buffer[..count].iter().zip(position..);
+            let answer: Vec<u8> = answer.filter_map(|(&byte, at)| change(at, byte)).collect();
+            position += count as u64;
+            if answer.is_empty() {
+                let _ = stream.shutdown(Shutdown::Both);
+                return;
+            }
+            if stream.write_all(&answer).is_err() {
+                return;
+            }
+        }
+    }
+
+    #[test]
+    fn an_honest_echo_is_counted_and_timed() {
+        let address = serve(|_, byte| Some(byte));
+        let mut load = Echo::connect(address, 5, 1000, 3).unwrap();
+        let phase = load.run(Until::Operations(200)).unwrap();
+        assert!((200..200 + 15).contains(&phase.operations));
+        assert!(phase.latency().unwrap().p50 > 0);
+        // A phase leaves nothing behind, so that the next one begins where it ended.
+        assert!(load.run(Until::Operations(200)).unwrap().operations >= 200);
+        let phase = Short::new(address, 4).unwrap().run(Until::Operations(40));
+        assert_eq!(phase.unwrap().operations, 40);
+    }
+
+    #[test]
+    fn messages_larger_than_the_socket_buffers_are_written_in_pieces() {
+        let address = serve(|_, byte| Some(byte));
+        let mut load = Echo::connect(address, 2, 8 << 20, 1).unwrap();
+        let phase = load.run(Until::Operations(2)).unwrap();
+        assert_eq!(phase.operations, 2);
+    }
+
+    #[test]
+    fn one_wrong_byte_is_found() {
+        let wrong = |at, byte: u8| Some(if at == 123_456 { !byte } else { byte });
+        let mut load = Echo::connect(serve(wrong), 1, 1000, 4).unwrap();
+        let error = load.run(Until::Operations(200)).unwrap_err();
+        assert_eq!(error.to_string(), "byte 123456 of a connection is wrong");
+    }
+
+    #[test]
+    fn one_lost_byte_is_found() {
+        let lossy = |at, byte| (at != 100_000).then_some(byte);
+        let mut load = Echo::connect(serve(lossy), 1, 1000, 4).unwrap();
+        let error = load.run(Until::Operations(200)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn a_server_that_hangs_up_is_found() {
+        let deaf = |at, byte| (at < 10_000).then_some(byte);
+        let mut load = Echo::connect(serve(deaf), 1, 1000, 1).unwrap();
+        let error = load.run(Until::Operations(200)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+        let error = Short::new(serve(|_, _| None), 3)
+            .unwrap()
+            .run(Until::Operations(9));
+        assert!(error.is_err());
+    }
+}

@@ -84,7 +84,7 @@ fn busy_row(results: &Results, scenario: &Scenario, name: &str) -> Option<String
     let quantile = |of: fn(&Sample) -> Option<u64>| {
         let nanoseconds = results.samples(key, name).filter_map(of);
         let spread = Spread::of(nanoseconds.map(|value| value as f64 / 1e3).collect());
-        spread.map_or_else(dash, |spread| format!("{:.0}", spread.median))
+        spread.map_or_else(dash, |spread| microseconds(spread.median))
     };
     let noisy = results
         .samples(key, name)
@@ -172,10 +172,19 @@ fn with_range(spread: Spread) -> String {
 
 pub(crate) fn precise(value: f64) -> String {
     match value {
-        // Below a hundredth, zeros would hide the figure.
+        // Zeros would hide the figure.
+        0.0..0.0001 if value > 0.0 => "< 0.0001".to_owned(),
         0.0001..0.01 => format!("{value:.4}"),
         100.0.. => grouped(value),
         _ => format!("{value:.2}"),
+    }
+}
+
+pub(crate) fn microseconds(value: f64) -> String {
+    if value < 100.0 {
+        format!("{value:.1}")
+    } else {
+        grouped(value)
     }
 }
 

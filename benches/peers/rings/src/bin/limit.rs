@@ -158,7 +158,9 @@ impl Server {
         let fd = Fd(connection.fd);
         if let [only] = self.vectors[first..] {
             let length = only.iov_len as u32;
-            return opcode::Send::new(fd, only.iov_base.cast(), length).flags(flags).build();
+            return opcode::Send::new(fd, only.iov_base.cast(), length)
+                .flags(flags)
+                .build();
         }
         // SAFETY: all zeros is an empty message.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -167,7 +169,9 @@ impl Server {
         debug_assert!(self.messages.len() < self.messages.capacity());
         self.messages.push(message);
         let message = &raw const self.messages[self.messages.len() - 1];
-        opcode::SendMsg::new(fd, message).flags(flags as u32).build()
+        opcode::SendMsg::new(fd, message)
+            .flags(flags as u32)
+            .build()
     }
 
     /// After an enter: the silent sends that left no completion are done.
@@ -330,7 +334,9 @@ impl Server {
     // --- other operations ---
 
     fn arm_accept(&mut self) -> io::Result<()> {
-        let entry = opcode::AcceptMulti::new(Fd(self.listener)).flags(libc::SOCK_CLOEXEC).build();
+        let entry = opcode::AcceptMulti::new(Fd(self.listener))
+            .flags(libc::SOCK_CLOEXEC)
+            .build();
         // SAFETY: it points to nothing.
         unsafe { push(&mut self.ring, &entry.user_data(tag(ACCEPT, 0))) }
     }
@@ -344,7 +350,9 @@ impl Server {
     fn close(&mut self, number: usize) -> io::Result<()> {
         let entry = opcode::Close::new(Fd(self.connections[number].fd)).build();
         self.vacant.push(number);
-        let entry = entry.flags(squeue::Flags::SKIP_SUCCESS).user_data(tag(CLOSE, number));
+        let entry = entry
+            .flags(squeue::Flags::SKIP_SUCCESS)
+            .user_data(tag(CLOSE, number));
         // SAFETY: it points to nothing.
         unsafe { push(&mut self.ring, &entry) }
     }
@@ -370,7 +378,10 @@ impl Buffers {
         };
         let address = entries.as_ptr() as u64;
         // SAFETY: the memory is never freed.
-        unsafe { ring.submitter().register_buf_ring_with_flags(address, BUFFERS, GROUP, 0)? };
+        unsafe {
+            ring.submitter()
+                .register_buf_ring_with_flags(address, BUFFERS, GROUP, 0)?
+        };
         for buffer in 0..BUFFERS {
             buffers.give(buffer);
         }
@@ -379,7 +390,9 @@ impl Buffers {
     }
 
     fn address(&self, buffer: u16) -> *mut u8 {
-        self.memory.as_ptr().wrapping_add(usize::from(buffer) * BUFFER)
+        self.memory
+            .as_ptr()
+            .wrapping_add(usize::from(buffer) * BUFFER)
     }
 
     fn give(&mut self, buffer: u16) {

@@ -47,7 +47,11 @@ impl Server {
         loop {
             enter(&mut self.ring)?;
             completions.clear();
-            completions.extend(self.ring.completion().map(|entry| (entry.user_data(), entry.result())));
+            completions.extend(
+                self.ring
+                    .completion()
+                    .map(|entry| (entry.user_data(), entry.result())),
+            );
             for &(user_data, result) in &completions {
                 match untag(user_data) {
                     (ACCEPT, _) => self.accepted(result)?,
@@ -116,9 +120,13 @@ impl Server {
     }
 
     fn accept(&mut self) -> io::Result<()> {
-        let entry = opcode::Accept::new(Fd(self.listener), std::ptr::null_mut(), std::ptr::null_mut())
-            .flags(libc::SOCK_CLOEXEC)
-            .build();
+        let entry = opcode::Accept::new(
+            Fd(self.listener),
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+        )
+        .flags(libc::SOCK_CLOEXEC)
+        .build();
         // SAFETY: it points to nothing.
         unsafe { push(&mut self.ring, &entry.user_data(tag(ACCEPT, 0))) }
     }
@@ -126,7 +134,8 @@ impl Server {
     fn receive(&mut self, number: usize) -> io::Result<()> {
         let connection = &mut self.connections[number];
         let buffer = &mut connection.buffer;
-        let entry = opcode::Recv::new(Fd(connection.fd), buffer.as_mut_ptr(), buffer.len() as u32).build();
+        let entry =
+            opcode::Recv::new(Fd(connection.fd), buffer.as_mut_ptr(), buffer.len() as u32).build();
         // SAFETY: the buffer stays where it is until the completion.
         unsafe { push(&mut self.ring, &entry.user_data(tag(RECEIVE, number))) }
     }
