@@ -151,6 +151,8 @@ pub(crate) enum Kind {
     Rival,
     /// The same with a change that somebody has to know of.
     Variant,
+    /// Ours in other words.
+    OurVariant,
     /// A loop without a runtime.
     Loop,
 }
@@ -220,7 +222,7 @@ pub(crate) const PEERS: [Peer; 15] = [
     Peer {
         name: "ringshot-copy",
         about: "Ringshot; `copy_buf` between the halves of the stream",
-        kind: Kind::Variant,
+        kind: Kind::OurVariant,
         variant: "copy",
         scenarios: ECHOES,
         ..OURS
@@ -228,7 +230,7 @@ pub(crate) const PEERS: [Peer; 15] = [
     Peer {
         name: "ringshot-read",
         about: "Ringshot; tokio's program: `read` into a buffer of 4 KiB, `write_all`",
-        kind: Kind::Variant,
+        kind: Kind::OurVariant,
         variant: "read",
         scenarios: ECHOES,
         ..OURS

@@ -27,8 +27,8 @@ pub(crate) fn write(results: &Results, directory: &Path) -> io::Result<PathBuf> 
         // Writing to a string does not fail.
         let _ = writeln!(text, "![{}]({PICTURES}/{})\n", plot.title, plot.file);
     }
-    text += "Orange is Ringshot, blue are other runtimes, light blue variants (other buffers, other words), green are \
-             hand-written loops. A thin line shows the range of the rounds.\n\n";
+    text += "Orange is Ringshot, blue are other runtimes, light colours are variants of them (other buffers, other words), \
+             green are hand-written loops. A thin line shows the range of the rounds.\n\n";
     text += &format!(
         "## Where Ringshot is behind\n\n{}\n",
         overview::losses(results)

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::tables::{dash, precise, ratio_to};
-use crate::catalogue::{BASE, Kind, LIMIT, SCENARIOS, Scenario};
+use crate::catalogue::{BASE, Kind, LIMIT, Load, SCENARIOS, Scenario};
 use crate::results::{Results, Sample};
 
 /// Ringshot, the limit, and the best other runtime, each against tokio.
@@ -12,8 +12,7 @@ pub(crate) fn table(results: &Results) -> String {
         "| scenario | measure | {OURS} / {BASE} | {LIMIT} / {BASE} | best other runtime / {BASE} |\n\
          | --- | --- | ---: | ---: | ---: |\n"
     );
-    for scenario in &SCENARIOS {
-        let measure = Measure::of(scenario);
+    for (scenario, measure) in measures() {
         let cell = |name| {
             measure
                 .ratio(results, scenario, name)
@@ -22,7 +21,7 @@ pub(crate) fn table(results: &Results) -> String {
         if results.samples(scenario.key, OURS).next().is_none() {
             continue;
         }
-        let best = best_rival(results, scenario);
+        let best = best_rival(results, scenario, &measure);
         let best = best.map_or_else(dash, |(name, ratio)| format!("{} {name}", precise(ratio)));
         // Writing to a string does not fail.
         let _ = writeln!(
@@ -41,8 +40,7 @@ pub(crate) fn table(results: &Results) -> String {
 /// A sentence for each scenario in which another runtime is ahead.
 pub(crate) fn losses(results: &Results) -> String {
     let mut text = String::new();
-    for scenario in &SCENARIOS {
-        let measure = Measure::of(scenario);
+    for (scenario, measure) in measures() {
         let Some(ours) = measure.ratio(results, scenario, OURS) else {
             continue;
         };
@@ -71,26 +69,26 @@ pub(crate) fn losses(results: &Results) -> String {
 }
 
 /// What a scenario is about.
+#[derive(Clone, Copy)]
 struct Measure {
     title: &'static str,
     figure: fn(&Sample) -> f64,
     more_is_better: bool,
 }
 
-impl Measure {
-    fn of(scenario: &Scenario) -> Self {
-        let (title, figure, more_is_better): (_, fn(&Sample) -> f64, _) = match scenario.key {
-            'g' => ("memory per connection", Sample::bytes_per_connection, false),
-            'h' => ("packets per second", Sample::rate, true),
-            _ => ("server CPU", Sample::cpu_per_operation, false),
+/// Every scenario with what it is about.
+fn measures() -> impl Iterator<Item = (&'static Scenario, Measure)> {
+    SCENARIOS.iter().flat_map(|scenario| {
+        let measures: &[Measure] = match scenario.load {
+            Load::Idle { .. } => &[PER_CONNECTION, WHOLE_PROCESS],
+            Load::Packets { .. } => &[RATE],
+            _ => &[CPU],
         };
-        Self {
-            title,
-            figure,
-            more_is_better,
-        }
-    }
+        measures.iter().map(move |measure| (scenario, *measure))
+    })
+}
 
+impl Measure {
     fn ratio(&self, results: &Results, scenario: &Scenario, name: &str) -> Option<f64> {
         ratio_to(results, scenario, name, BASE, self.figure).map(|spread| spread.median)
     }
@@ -104,8 +102,11 @@ impl Measure {
     }
 }
 
-fn best_rival<'a>(results: &'a Results, scenario: &Scenario) -> Option<(&'a str, f64)> {
-    let measure = Measure::of(scenario);
+fn best_rival<'a>(
+    results: &'a Results,
+    scenario: &Scenario,
+    measure: &Measure,
+) -> Option<(&'a str, f64)> {
     let others = runtimes(results)
         .filter(|&name| name != BASE)
         .filter_map(|name| Some((name, measure.ratio(results, scenario, name)?)));
@@ -125,3 +126,24 @@ fn runtimes(results: &Results) -> impl Iterator<Item = &str> {
 }
 
 const OURS: &str = "ringshot";
+
+const CPU: Measure = Measure {
+    title: "server CPU",
+    figure: Sample::cpu_per_operation,
+    more_is_better: false,
+};
+const PER_CONNECTION: Measure = Measure {
+    title: "memory per connection",
+    figure: Sample::bytes_per_connection,
+    more_is_better: false,
+};
+const WHOLE_PROCESS: Measure = Measure {
+    title: "memory of the process",
+    figure: |sample| sample.resident_bytes as f64,
+    more_is_better: false,
+};
+const RATE: Measure = Measure {
+    title: "packets per second",
+    figure: Sample::rate,
+    more_is_better: true,
+};

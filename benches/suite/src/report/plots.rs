@@ -155,7 +155,7 @@ fn heading(scenario: &Scenario) -> String {
 }
 
 fn whole(value: f64) -> String {
-    if value < 20.0 {
+    if value < 100.0 {
         format!("{value:.1}")
     } else {
         grouped(value)
@@ -353,6 +353,7 @@ fn text(
 fn colour(kind: Kind) -> RGBColor {
     match kind {
         Kind::Ours => OURS,
+        Kind::OurVariant => RGBColor(0xf6, 0xc4, 0x9a),
         Kind::Rival => RGBColor(0x7d, 0x97, 0xb5),
         Kind::Variant => RGBColor(0xc9, 0xd3, 0xde),
         Kind::Loop => RGBColor(0x8f, 0xb5, 0x8a),
@@ -364,7 +365,7 @@ const OURS: RGBColor = RGBColor(0xd9, 0x5f, 0x0e);
 
 // Pixels.
 const COLUMNS: usize = 2;
-const WIDTH: i32 = 480;
+const WIDTH: i32 = 510;
 const NAMES: i32 = 110;
 /// Of the longest bar; the rest is for its label.
 const LENGTH: i32 = 240;
