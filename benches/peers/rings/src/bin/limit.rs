@@ -102,6 +102,9 @@ impl Server {
         loop {
             self.flush()?;
             enter(&mut self.ring)?;
+            // The kernel has copied what the sends pointed to. What is armed below is for the next enter.
+            self.vectors.clear();
+            self.messages.clear();
             let reaped = self.ring.completion();
             self.completions.clear();
             self.completions
@@ -120,8 +123,6 @@ impl Server {
 
     /// One silent send for each connection that has something to send.
     fn flush(&mut self) -> io::Result<()> {
-        self.vectors.clear();
-        self.messages.clear();
         while let Some(number) = self.dirty.pop() {
             self.connections[number].dirty = false;
             self.connections[number].state = State::Silent;
