@@ -35,12 +35,17 @@ impl Speed {
 #[derive(Debug, Default)]
 pub(crate) struct Calibration {
     seen: [Vec<f64>; 2],
+    /// How many measurements may still be taken again.
+    repeats_left: usize,
 }
 
 impl Calibration {
     /// Has a first look at the machine.
-    pub(crate) fn new() -> io::Result<Self> {
-        let mut calibration = Self::default();
+    pub(crate) fn new(repeats_in_all: usize) -> io::Result<Self> {
+        let mut calibration = Self {
+            repeats_left: repeats_in_all,
+            ..Self::default()
+        };
         for _ in 0..FIRST_LOOK {
             calibration.measure()?;
         }
@@ -64,6 +69,13 @@ impl Calibration {
             .flat_map(|speed| speed.0.into_iter().zip(usual))
             .map(|(value, usual)| value / usual - 1.0);
         slower.fold(0.0, f64::max)
+    }
+
+    /// Takes one of the repeats that are left.
+    pub(crate) fn may_repeat(&mut self) -> bool {
+        let left = self.repeats_left.checked_sub(1);
+        self.repeats_left = left.unwrap_or_default();
+        left.is_some()
     }
 
     /// The undisturbed speed of each core: the first quartile, which neither luck nor noise moves much.
@@ -101,6 +113,7 @@ mod tests {
     fn one_slow_core_makes_a_measurement_odd() {
         let calm = Calibration {
             seen: [vec![100.0; 8], vec![200.0; 8]],
+            repeats_left: 0,
         };
         assert_eq!(calm.deviation(&[Speed([100.0, 200.0])]), 0.0);
         assert_eq!(calm.deviation(&[Speed([90.0, 150.0])]), 0.0);

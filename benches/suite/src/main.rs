@@ -105,6 +105,7 @@ fn run(args: &RunArgs) -> io::Result<ExitCode> {
             short_connections: if quick { 4_000 } else { 20_000 },
             idle_rounds: rounds.min(if quick { 1 } else { 3 }),
             repeats: or_default(args.repeats, 3, 1),
+            repeats_in_all: if quick { 100 } else { 10_000 },
         },
         count_calls: !args.no_calls,
     };

@@ -30,7 +30,7 @@ impl Target {
         calibration: &mut Calibration,
     ) -> io::Result<Sample> {
         let mut best: Option<(f64, Sample)> = None;
-        for attempt in 1..=settings.repeats + 1 {
+        for attempt in 1.. {
             let before = calibration.measure()?;
             let mut sample = self.measure_once(scenario, settings)?;
             sample.speed = [before, calibration.measure()?];
@@ -42,7 +42,7 @@ impl Target {
             if let Some((deviation, sample)) = &mut best {
                 sample.attempts = attempt;
                 sample.noisy = *deviation > TOLERANCE;
-                if !sample.noisy {
+                if !sample.noisy || attempt > settings.repeats || !calibration.may_repeat() {
                     break;
                 }
             }

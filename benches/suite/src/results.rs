@@ -42,7 +42,10 @@ pub(crate) struct Settings {
     pub(crate) seconds: f64,
     pub(crate) short_connections: u64,
     pub(crate) idle_rounds: usize,
+    /// Of one measurement.
     pub(crate) repeats: usize,
+    /// Of all measurements together, so that a noisy machine does not make a quick look long.
+    pub(crate) repeats_in_all: usize,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

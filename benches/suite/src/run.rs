@@ -36,7 +36,7 @@ impl Plan {
         let (entries, targets) = self.build(&log, &progress);
         pin(GENERATOR_CORE)?;
         progress.set_message("looking at the machine");
-        let mut calibration = Calibration::new()?;
+        let mut calibration = Calibration::new(self.settings.repeats_in_all)?;
         let counter = if self.count_calls {
             Counter::find()
         } else {
@@ -62,11 +62,19 @@ impl Plan {
                 if scenario.is_idle() && round > self.settings.idle_rounds {
                     continue;
                 }
+                let place = format!(
+                    "round {round} of {}: {}",
+                    self.settings.rounds, scenario.key
+                );
+                if progress.is_hidden() {
+                    // No terminal: a line in the log for what would be seen there.
+                    eprintln!(
+                        "{place} ({} %)",
+                        progress.position() * 100 / self.steps().max(1)
+                    );
+                }
                 for target in &targets {
-                    progress.set_message(format!(
-                        "round {round} of {}: {} {}",
-                        self.settings.rounds, scenario.key, target.peer.name
-                    ));
+                    progress.set_message(format!("{place} {}", target.peer.name));
                     attempt(&mut results, scenario, target, |results| {
                         let sample =
                             target.measure(scenario, round, &self.settings, &mut calibration)?;
