@@ -11,7 +11,16 @@ use crate::catalogue::{Home, Peer};
 /// Builds a server and returns its program, or why it does not build.
 pub(crate) fn build(peer: &Peer) -> Result<PathBuf, String> {
     let targets = target_directory(peer.home).map_err(|error| error.to_string())?;
-    let output = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    // Cargo tells a program that it runs about its package. A build script that looks at these would run again whenever
+    // the servers are built by hand in between.
+    for (name, _) in env::vars_os() {
+        let name = name.to_string_lossy();
+        if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
+            cargo.env_remove(&*name);
+        }
+    }
+    let output = cargo
         .args([
             "build",
             "--release",
