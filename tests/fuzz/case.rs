@@ -277,6 +277,11 @@ impl Connection {
 
     /// Every direction that still has both ends is ended and read to the end. Then everything is dropped.
     async fn finish(mut self) {
+        // Each side ends its own direction now. With that one which has shut its reading down is closed, as far as TCP
+        // is concerned, and bytes that are still on their way to it are answered by a reset.
+        if (self.directions.iter()).any(|model| model.cut && !model.queue.is_empty()) {
+            self.broken.set();
+        }
         let [first, second] = &mut self.sides;
         let [forth, back] = &mut self.directions;
         let broken = &self.broken;
