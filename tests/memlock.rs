@@ -3,9 +3,6 @@
 //!
 //! The limit is the process's and the account the user's, so each case is a child, as a user of its own.
 
-#[path = "denied/log.rs"]
-mod log;
-
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -15,10 +12,8 @@ use std::time::Duration;
 
 use runtime::io::{Inbox, Outbox, Socket};
 use runtime::{Backend, Builder, Runtime};
-use support::{Child, Parent, Watchdog};
+use support::{Child, Log, Parent, Watchdog};
 use tracing_subscriber::filter::LevelFilter;
-
-use crate::log::Log;
 
 const KIB: u64 = 1024;
 const LIMITS: [u64; 5] = [0, 64 * KIB, 256 * KIB, 1024 * KIB, 8192 * KIB];

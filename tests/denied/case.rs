@@ -7,11 +7,10 @@ use std::thread;
 use std::time::Duration;
 
 use runtime::{Backend, Builder};
-use support::{Child, Parent, Watchdog};
+use support::{Child, Log, Parent, Watchdog};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::filter;
-use crate::log::Log;
 use crate::program;
 
 /// What is refused, and what the environment says. Built up call by call, then [`run`](Case::run).

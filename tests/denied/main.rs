@@ -7,7 +7,6 @@ mod backends;
 mod calls;
 mod case;
 mod filter;
-mod log;
 mod program;
 mod registrations;
 mod switches;

@@ -11,6 +11,7 @@ mod child;
 mod clients;
 mod guard;
 pub mod handlers;
+mod log;
 mod partial;
 pub mod pattern;
 mod process;
@@ -25,6 +26,7 @@ pub use calls::{CallCounter, Calls, EnterRefuser};
 pub use child::{Child, Parent};
 pub use clients::{Pinger, connect, connect_many, loopback, pair, read_to_fin, reset};
 pub use guard::{Alone, Watchdog, alone};
+pub use log::Log;
 pub use partial::{Fate, partial};
 pub use process::{
     ThreadUsage, leave_fd_room, open_fds, pool_threads, raise_fd_limit, resident_bytes, thread_id,

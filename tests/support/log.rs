@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use tracing_subscriber::filter::LevelFilter;
 
 /// What this process logs from [`Log::start`] on.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
