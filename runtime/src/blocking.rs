@@ -1,6 +1,9 @@
 //! [`spawn_blocking`].
 
-use crate::{JoinHandle, spawn};
+use std::cell::Cell;
+use std::sync::Arc;
+
+use crate::{JoinHandle, context};
 
 /// Runs a function that blocks on a thread made for that, so that it does not hold up this worker.
 ///
@@ -27,5 +30,22 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    spawn(blocking::unblock(f))
+    let worker = context::worker();
+    let crew = Arc::clone(&worker.crew);
+    let f = move || {
+        // Threads are started by the workers' threads, and would share their one CPU.
+        if let Some(allowed) = crew.allowed_if_pinned()
+            && !SPREAD.replace(true)
+        {
+            allowed.apply();
+        }
+        drop(crew);
+        f()
+    };
+    worker.executor.spawn(blocking::unblock(f))
+}
+
+thread_local! {
+    /// Whether this thread may use all the CPUs that the runtime's workers share.
+    static SPREAD: Cell<bool> = const { Cell::new(false) };
 }

@@ -1,5 +1,6 @@
 //! [`Builder`] and [`Runtime`]: options, construction and the order of the end. No algorithms.
 
+use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -8,18 +9,20 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::str::FromStr;
 use std::sync::{Arc, Once};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::context;
+use crate::cpus::{Allowed, Pinning, Workers};
 use crate::error::{BuildError, Cause, variable};
-use crate::executor::Remote;
+use crate::handle::Handle;
 use crate::reactor::driver::uring::Sizes;
 use crate::reactor::op::wake::Bell;
 use crate::reactor::pool::MAX_BUFFER_SIZE;
 use crate::reactor::probe::Disabled;
 use crate::reactor::{Limits, Reactor};
-use crate::time::Source;
 use crate::worker::Worker;
+use crate::workers::Crew;
 
 /// The kernel interface that a runtime uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,6 +86,10 @@ impl FromStr for Backend {
 pub struct Builder {
     backend: Backend,
     limits: Limits,
+    workers: Workers,
+    pinning: Pinning,
+    name: String,
+    stack_size: Option<usize>,
 }
 
 impl Default for Builder {
@@ -108,7 +115,44 @@ impl Builder {
                 accept_backlog: 128,
                 linger: Duration::from_secs(30),
             },
+            workers: Workers::Exactly(1),
+            pinning: Pinning::Off,
+            name: "ringshot".to_owned(),
+            stack_size: None,
         }
+    }
+
+    /// How many workers: a number, or [`Workers::PerCore`]. Default: 1. (`#[runtime::main]` asks for one per core.)
+    ///
+    /// The thread that builds the runtime is worker 0. Each of the others has a thread of its own, which is started
+    /// when something is first sent to it ([`spawn_on`](crate::spawn_on)); until then it costs about 700 bytes.
+    pub fn workers(mut self, workers: impl Into<Workers>) -> Self {
+        self.workers = workers.into();
+        self
+    }
+
+    /// Which CPU each worker keeps to. Default: [`Pinning::Off`].
+    ///
+    /// Worker 0 is the thread that builds the runtime; it may move again when the runtime is dropped. Threads that are
+    /// started by a pinned worker inherit its one CPU, except those of [`spawn_blocking`](crate::spawn_blocking).
+    pub fn pin(mut self, pinning: impl Into<Pinning>) -> Self {
+        self.pinning = pinning.into();
+        self
+    }
+
+    /// What the workers' threads are called: worker 2 is `name-2`. Default: `ringshot`. The system shows 15 bytes.
+    ///
+    /// Worker 0 keeps the name of the thread that builds the runtime.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Stack of each worker's thread, in bytes. Default: that of the standard library, 2 MiB, of which memory is taken
+    /// as it is used. Worker 0 has the stack of the thread that builds the runtime.
+    pub fn stack_size(mut self, bytes: usize) -> Self {
+        self.stack_size = Some(bytes);
+        self
     }
 
     /// The kernel interface. Default: [`Backend::Auto`].
@@ -194,17 +238,34 @@ impl Builder {
         self.check()?;
         // What an operator says is checked also where it does not matter.
         Disabled::from_environment()?;
-        let bell = Bell::new().map_err(|error| BuildError::new(Cause::Descriptors, error))?;
-        let reactor = self.reactor(&bell)?;
-        let remote = Arc::new(Remote::new(move || bell.ring()));
-        Ok(Runtime::from_worker(Worker::new(
-            reactor,
-            remote,
-            Source::Real,
-        )))
+        let unpinned = self.pinning.is_on().then(Allowed::of_this_thread);
+        match Crew::new(self).start_here(0) {
+            Ok(worker) => Ok(Runtime::new(worker, unpinned)),
+            Err(error) => {
+                unpinned.inspect(Allowed::apply);
+                Err(error)
+            }
+        }
     }
 
-    fn reactor(&self, bell: &Arc<Bell>) -> Result<Rc<Reactor>, BuildError> {
+    pub(crate) fn worker_count(&self) -> usize {
+        self.workers.count()
+    }
+
+    pub(crate) fn pinning(&self) -> &Pinning {
+        &self.pinning
+    }
+
+    /// What a worker's thread is made from.
+    pub(crate) fn thread(&self, worker: usize) -> thread::Builder {
+        let thread = thread::Builder::new().name(format!("{}-{worker}", self.name));
+        match self.stack_size {
+            Some(bytes) => thread.stack_size(bytes),
+            None => thread,
+        }
+    }
+
+    pub(crate) fn reactor(&self, bell: &Arc<Bell>) -> Result<Rc<Reactor>, BuildError> {
         let on_uring = || Reactor::on_uring(self.limits.clone(), Arc::clone(bell));
         let on_epoll = |why: &str| Reactor::on_epoll(self.limits.clone(), Arc::clone(bell), why);
         match self.backend.or_environment()? {
@@ -238,6 +299,7 @@ impl Builder {
             ("recv_high_water", limits.recv_high_water),
             ("send_high_water", limits.send_high_water),
             ("accept_backlog", limits.accept_backlog),
+            ("workers", self.worker_count()),
         ];
         if let Some((name, _)) = positive.iter().find(|(_, value)| *value == 0) {
             return Err(invalid(format!("Builder::{name} must be at least 1")));
@@ -246,6 +308,21 @@ impl Builder {
             return Err(invalid(format!(
                 "Builder::buffer_size must be at most {MAX_BUFFER_SIZE}"
             )));
+        }
+        if self.worker_count() > MAX_WORKERS {
+            return Err(invalid(format!(
+                "Builder::workers must be at most {MAX_WORKERS}"
+            )));
+        }
+        if self.pinning == Pinning::To(Vec::new()) {
+            return Err(invalid(
+                "Builder::pin needs at least one CPU to pin to".to_owned(),
+            ));
+        }
+        if self.name.contains('\0') {
+            return Err(invalid(
+                "Builder::name must not contain a zero byte".to_owned(),
+            ));
         }
         if limits.buffers > MAX_BUFFERS {
             return Err(invalid(format!(
@@ -256,12 +333,14 @@ impl Builder {
     }
 }
 
-/// A worker, on the thread that built it.
+/// The workers, owned by the thread that built them, which is worker 0.
 ///
-/// Usually made by [`#[runtime::main]`](crate::main). Dropping it drops its tasks on this thread, sends what
-/// streams have left to send (bounded by [`Builder::linger`]), cancels everything in flight and waits for its end.
+/// Usually made by [`#[runtime::main]`](crate::main). Dropping it ends all workers: each drops its tasks on its own
+/// thread, sends what streams have left to send (bounded by [`Builder::linger`]), cancels everything in flight and
+/// waits for its end. The drop waits for all of them. So a task that does not return from its poll holds it up; see
+/// [`shutdown_timeout`](Self::shutdown_timeout).
 ///
-/// Sockets, timers, handles and leases may outlive it. They are inert then: operations fail with ECANCELED.
+/// Sockets, timers, handles, wakers and leases may outlive it. They are inert then: operations fail with ECANCELED.
 ///
 /// It belongs to the process that built it. A child of that process that is forked, and does not start another
 /// program, cannot use it: `block_on` panics there, no further task is polled, sockets are inert, and dropping the
@@ -277,11 +356,18 @@ impl Builder {
 /// ```
 pub struct Runtime {
     worker: Rc<Worker>,
+    /// The CPUs that this thread could use before it was pinned.
+    unpinned: Option<Allowed>,
+    over: Cell<bool>,
 }
 
 impl Runtime {
-    pub(crate) fn from_worker(worker: Rc<Worker>) -> Self {
-        Self { worker }
+    pub(crate) fn new(worker: Rc<Worker>, unpinned: Option<Allowed>) -> Self {
+        Self {
+            worker,
+            unpinned,
+            over: Cell::new(false),
+        }
     }
 
     /// Runs `future` to its end, and the spawned tasks meanwhile.
@@ -307,17 +393,75 @@ impl Runtime {
         self.worker.reactor.drain();
         output
     }
+
+    /// This runtime, for any thread.
+    pub fn handle(&self) -> Handle {
+        Handle::new(&self.worker.crew)
+    }
+
+    /// Ends the runtime as dropping it does, but waits no longer than this for other workers and for what streams have
+    /// left to send.
+    ///
+    /// Tasks are dropped on the threads that they live on, so one that does not return from its poll cannot be dropped.
+    /// Its worker's thread is left alone, and ends when the task returns.
+    ///
+    /// # Errors
+    ///
+    /// [`TimedOut`](io::ErrorKind::TimedOut) if there are such workers. The error says which.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let runtime = runtime::Builder::new().workers(2).build()?;
+    /// runtime.handle().spawn_on(1, std::future::pending::<()>);
+    /// runtime.shutdown_timeout(Duration::from_secs(1))?;
+    /// # Ok::<_, std::io::Error>(())
+    /// ```
+    pub fn shutdown_timeout(self, timeout: Duration) -> io::Result<()> {
+        // A time beyond the end of the clock is no limit.
+        let at = |after| Instant::now().checked_add(after);
+        // What is left to send gets a part of it: the rest of the end takes time as well.
+        let late = self.shut_down(at(timeout / 4 * 3), at(timeout));
+        if late.is_empty() {
+            return Ok(());
+        }
+        Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            format!(
+                "the workers {late:?} did not end within {timeout:?}: a task there does not return from its poll"
+            ),
+        ))
+    }
+
+    /// The order of the end: nothing starts any more; tasks are dropped, each on its worker; outboxes are drained; what
+    /// is in flight is cancelled and waited for. The second time there is nothing left to do.
+    fn shut_down(&self, drained: Option<Instant>, deadline: Option<Instant>) -> Vec<usize> {
+        if self.over.replace(true) {
+            return Vec::new();
+        }
+        if !self.worker.reactor.is_at_home() {
+            // In a forked child: the ring, the tasks and the threads are the parent's.
+            mem::forget(Rc::clone(&self.worker));
+            return Vec::new();
+        }
+        let crew = &self.worker.crew;
+        crew.ask_to_stop(drained);
+        {
+            // Destructors of tasks find their runtime, unless this thread runs another one just now.
+            let _entered = context::enter(Rc::clone(&self.worker));
+            self.worker.shut_down(drained);
+        }
+        let late = crew.join(deadline);
+        self.unpinned.iter().for_each(Allowed::apply);
+        late
+    }
 }
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        if !self.worker.reactor.is_at_home() {
-            // In a forked child: the ring and the tasks are the parent's.
-            return mem::forget(Rc::clone(&self.worker));
-        }
-        // Destructors of tasks find their runtime, unless this thread runs another one just now.
-        let _entered = context::enter(Rc::clone(&self.worker));
-        self.worker.shut_down();
+        self.shut_down(None, None);
     }
 }
 
@@ -340,3 +484,6 @@ const BACKEND_VARIABLE: &str = "RINGSHOT_BACKEND";
 
 /// The kernel's bound for a ring of buffers.
 const MAX_BUFFERS: u16 = 1 << 15;
+
+/// Far beyond what a machine has CPUs; a wrong number shall not take memory for a million workers.
+const MAX_WORKERS: usize = 4096;

@@ -110,6 +110,20 @@ pub(crate) fn schedule(remote: &Arc<Remote>, runnable: Runnable) {
     }
 }
 
+/// Queues a task that has never run, in the same way. It is given back if its worker takes none (any more).
+pub(crate) fn admit(remote: &Arc<Remote>, runnable: Runnable) -> Result<(), Runnable> {
+    let mut runnable = Some(runnable);
+    try_with(|worker| {
+        if worker.executor.owns(remote)
+            && !worker.executor.is_closed()
+            && let Some(runnable) = runnable.take()
+        {
+            worker.executor.push(runnable);
+        }
+    });
+    runnable.map_or(Ok(()), |runnable| remote.admit(runnable))
+}
+
 /// Drops a task before its next poll: directly when its worker runs on this thread, through its inbox otherwise.
 pub(crate) fn abort(remote: &Arc<Remote>, id: TaskId) {
     let local = try_with(|worker| {

@@ -29,8 +29,10 @@ compile_error!("Ringshot runs on Linux only: it is built on io_uring");
 mod blocking;
 mod builder;
 mod context;
+mod cpus;
 mod error;
 mod executor;
+mod handle;
 pub mod io;
 mod metrics;
 mod reactor;
@@ -39,15 +41,18 @@ pub mod sim;
 mod spawn;
 pub mod time;
 mod worker;
+mod workers;
 
 pub use ringshot_macros::{main, test};
 
 pub use crate::{
     blocking::spawn_blocking,
     builder::{Backend, Builder, Runtime},
+    cpus::{Pinning, Workers},
     error::BuildError,
     executor::{JoinError, JoinHandle, yield_now},
+    handle::Handle,
     metrics::{Metrics, metrics},
     reactor::probe::{Feature, Features},
-    spawn::{features, spawn},
+    spawn::{features, spawn, spawn_on, spawn_on_each, worker},
 };

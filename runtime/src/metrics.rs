@@ -1,5 +1,7 @@
 //! [`metrics`].
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use crate::context;
 
 /// What the current worker has counted since its start, and what it holds now.
@@ -66,4 +68,132 @@ pub struct Metrics {
     pub buffers: usize,
     /// Of these, how many nobody holds.
     pub buffers_free: usize,
+}
+
+/// A worker's counters, as other threads see them. Only the worker stores.
+#[derive(Debug, Default)]
+pub(crate) struct Published([AtomicU64; FIELDS]);
+
+impl Published {
+    pub(crate) fn store(&self, metrics: &Metrics) {
+        for (published, value) in self.0.iter().zip(metrics.to_array()) {
+            published.store(value, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn load(&self) -> Metrics {
+        let mut values = [0; FIELDS];
+        for (value, published) in values.iter_mut().zip(&self.0) {
+            *value = published.load(Ordering::Relaxed);
+        }
+        Metrics::from_array(values)
+    }
+}
+
+impl Metrics {
+    fn to_array(self) -> [u64; FIELDS] {
+        // Named one by one, so that a new field is not forgotten here.
+        let Self {
+            enters,
+            submissions,
+            completions,
+            polls,
+            rearms,
+            starvations,
+            pauses,
+            silent_sends,
+            short_sends,
+            armed_sends,
+            overflows,
+            refusals,
+            unknown_completions,
+            remote_wakes,
+            tasks,
+            ops,
+            buffers,
+            buffers_free,
+        } = self;
+        [
+            enters,
+            submissions,
+            completions,
+            polls,
+            rearms,
+            starvations,
+            pauses,
+            silent_sends,
+            short_sends,
+            armed_sends,
+            overflows,
+            refusals,
+            unknown_completions,
+            remote_wakes,
+            tasks as u64,
+            ops as u64,
+            buffers as u64,
+            buffers_free as u64,
+        ]
+    }
+
+    fn from_array(values: [u64; FIELDS]) -> Self {
+        let [
+            enters,
+            submissions,
+            completions,
+            polls,
+            rearms,
+            starvations,
+            pauses,
+            silent_sends,
+            short_sends,
+            armed_sends,
+            overflows,
+            refusals,
+            unknown_completions,
+            remote_wakes,
+            tasks,
+            ops,
+            buffers,
+            buffers_free,
+        ] = values;
+        let count = |value| usize::try_from(value).unwrap_or(usize::MAX);
+        Self {
+            enters,
+            submissions,
+            completions,
+            polls,
+            rearms,
+            starvations,
+            pauses,
+            silent_sends,
+            short_sends,
+            armed_sends,
+            overflows,
+            refusals,
+            unknown_completions,
+            remote_wakes,
+            tasks: count(tasks),
+            ops: count(ops),
+            buffers: count(buffers),
+            buffers_free: count(buffers_free),
+        }
+    }
+}
+
+const FIELDS: usize = 18;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_published_is_what_is_read() {
+        let values = std::array::from_fn(|index| index as u64 + 1);
+        let metrics = Metrics::from_array(values);
+        assert_eq!(metrics.to_array(), values);
+        let published = Published::default();
+        assert_eq!(published.load(), Metrics::default());
+        published.store(&metrics);
+        assert_eq!(published.load(), metrics);
+    }
 }

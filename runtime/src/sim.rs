@@ -44,23 +44,21 @@
 //!   time, so what depends on them is not repeatable, and a time-out around one may fire at once.
 //! * Chance of your own, the addresses of ports, `std::time`, hash maps with random keys: what depends on them differs
 //!   from run to run. Seed them, too.
+//! * Workers: there is one, whatever the builder says.
 //! * System calls made around the runtime, such as `libc::send` with the descriptor of a stream.
 
 use std::any::Any;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
 
 pub use crate::reactor::driver::sim::Faults;
 
 use crate::builder::{Builder, Runtime};
-use crate::error::{BuildError, Cause};
-use crate::executor::Remote;
+use crate::error::BuildError;
 use crate::reactor::driver::sim;
-use crate::reactor::op::wake::Bell;
 use crate::reactor::{Reactor, probe};
 use crate::time::Source;
-use crate::worker::Worker;
+use crate::workers::Crew;
 
 /// Runs a future in a simulation with the [hidden](Faults::hidden) faults, and everything else drawn from the seed.
 ///
@@ -175,17 +173,17 @@ impl Simulation {
             (self.without.clone()).unwrap_or_else(|| RUNGS[rng.usize(..RUNGS.len())].to_vec());
         let features = probe::simulated(&without);
         let parts = sim::new(rng.u64(..), self.faults, features.skip_success.is_on());
-        let bell = Bell::new().map_err(|error| BuildError::new(Cause::Descriptors, error))?;
+        // Others would have threads, and what threads do is not repeatable.
+        let crew = Crew::new(&builder.clone().workers(1));
         let reactor = Reactor::new(
             parts.driver,
             parts.system,
             features,
             builder.limits()?,
-            Arc::clone(&bell),
+            crew.bell(0)?,
         )?;
-        let remote = Arc::new(Remote::new(move || bell.ring()));
-        let worker = Worker::new(reactor, remote, Source::Simulated(parts.now));
-        let runtime = Runtime::from_worker(worker);
+        let worker = crew.seat_with(0, reactor, Source::Simulated(parts.now));
+        let runtime = Runtime::new(worker, None);
         let output = runtime.block_on(future);
         drop(runtime);
         let report = Report {

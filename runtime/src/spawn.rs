@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use crate::reactor::probe::{self, Features};
-use crate::{JoinHandle, context};
+use crate::{Handle, JoinHandle, context};
 
 /// Starts a task on this worker. It runs beside its spawner, on the same thread, so it need not be `Send`.
 ///
@@ -33,6 +33,71 @@ use crate::{JoinHandle, context};
 #[track_caller]
 pub fn spawn<F: Future + 'static>(future: F) -> JoinHandle<F::Output> {
     context::worker().executor.spawn(future)
+}
+
+/// Starts a task on another worker of this runtime, or on this one: [`Handle::spawn_on`].
+///
+/// # Panics
+///
+/// Outside a runtime, and if there is no such worker.
+///
+/// # Examples
+///
+/// ```
+/// # runtime::Builder::new().workers(2).build()?.block_on(async {
+/// let task = runtime::spawn_on(1, || async { runtime::worker() });
+/// assert_eq!(task.await?, 1);
+/// # Ok::<_, std::io::Error>(()) })?;
+/// # Ok::<_, std::io::Error>(())
+/// ```
+#[track_caller]
+pub fn spawn_on<C, F>(worker: usize, f: C) -> JoinHandle<F::Output>
+where
+    C: FnOnce() -> F + Send + 'static,
+    F: Future + 'static,
+    F::Output: Send + 'static,
+{
+    context::worker().crew.spawn_on(worker, f)
+}
+
+/// Starts a task on every worker of this runtime: [`Handle::spawn_on_each`].
+///
+/// # Panics
+///
+/// Outside a runtime.
+///
+/// # Examples
+///
+/// ```
+/// # runtime::Builder::new().workers(2).build()?.block_on(async {
+/// for (worker, task) in runtime::spawn_on_each(|worker| async move { worker }).into_iter().enumerate() {
+///     assert_eq!(task.await?, worker);
+/// }
+/// # Ok::<_, std::io::Error>(()) })?;
+/// # Ok::<_, std::io::Error>(())
+/// ```
+#[track_caller]
+pub fn spawn_on_each<C, F>(f: C) -> Vec<JoinHandle<F::Output>>
+where
+    C: FnOnce(usize) -> F + Clone + Send + 'static,
+    F: Future + 'static,
+    F::Output: Send + 'static,
+{
+    Handle::current().spawn_on_each(f)
+}
+
+/// The number of this worker. The thread of [`Runtime::block_on`](crate::Runtime::block_on) is worker 0.
+///
+/// # Panics
+///
+/// Outside a runtime.
+///
+/// # Examples
+///
+/// See [`spawn_on`].
+#[track_caller]
+pub fn worker() -> usize {
+    context::worker().index
 }
 
 /// What the current worker makes use of; outside a runtime, what the self-tests of this process have found.

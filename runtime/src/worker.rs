@@ -6,15 +6,19 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::context;
 use crate::executor::{Executor, Remote};
 use crate::metrics::Metrics;
 use crate::reactor::{Park, Reactor};
 use crate::time::{self, Source, Timers};
+use crate::workers::Crew;
 
 pub(crate) struct Worker {
+    /// Which of the crew it is.
+    pub(crate) index: usize,
+    pub(crate) crew: Arc<Crew>,
     pub(crate) executor: Rc<Executor>,
     pub(crate) reactor: Rc<Reactor>,
     pub(crate) timers: Rc<Timers>,
@@ -22,8 +26,16 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn new(reactor: Rc<Reactor>, remote: Arc<Remote>, clock: Source) -> Rc<Self> {
+    pub(crate) fn new(
+        index: usize,
+        crew: Arc<Crew>,
+        reactor: Rc<Reactor>,
+        remote: Arc<Remote>,
+        clock: Source,
+    ) -> Rc<Self> {
         Rc::new(Self {
+            index,
+            crew,
             executor: Executor::new(Arc::clone(&remote), clock.is_real()),
             reactor,
             timers: Rc::new(Timers::new(clock)),
@@ -55,14 +67,18 @@ impl Worker {
         }
     }
 
-    /// Drops all tasks, then ends the reactor, as far as it is not ended yet.
-    pub(crate) fn shut_down(&self) {
+    /// Drops all tasks, then ends the reactor, as far as it is not ended yet. What dropped streams have left to send
+    /// is given up at the deadline.
+    pub(crate) fn shut_down(&self, deadline: Option<Instant>) {
         self.executor.close();
-        self.reactor.shut_down();
+        self.reactor.shut_down(deadline);
+        self.publish();
     }
 
     /// One turn of I/O and timers. It sleeps only if there is nothing else to do.
     fn turn(&self, main_is_woken: impl Fn() -> bool) {
+        // Before it may sleep, so that what others read of a sleeping worker is up to date.
+        self.publish();
         let has_work = || self.executor.has_ready() || self.remote.is_pending() || main_is_woken();
         if has_work() {
             self.reactor.turn(Park::Poll);
@@ -98,6 +114,11 @@ impl Worker {
             (Some(limit), Some(alarm)) => Some(limit.min(alarm)),
             (limit, alarm) => limit.or(alarm),
         }
+    }
+
+    /// Shows other threads what was counted.
+    fn publish(&self) {
+        self.crew.metrics(self.index).store(&self.metrics());
     }
 
     pub(crate) fn metrics(&self) -> Metrics {

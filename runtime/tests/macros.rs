@@ -37,6 +37,43 @@ async fn a_test_may_choose_its_backend() {
     runtime::yield_now().await;
 }
 
+#[runtime::test(workers = 3)]
+async fn a_test_may_have_several_workers() {
+    assert_eq!(runtime::Handle::current().workers(), 3);
+    assert_eq!(
+        runtime::spawn_on(2, || async { runtime::worker() })
+            .await
+            .unwrap(),
+        2
+    );
+}
+
+#[runtime::test]
+async fn a_test_has_one_worker() {
+    assert_eq!(runtime::Handle::current().workers(), 1);
+}
+
+#[test]
+fn main_has_a_worker_for_each_core() {
+    #[runtime::main]
+    async fn workers() -> usize {
+        runtime::Handle::current().workers()
+    }
+
+    #[runtime::main(workers = "per-core")]
+    async fn asked_for() -> usize {
+        runtime::Handle::current().workers()
+    }
+
+    #[runtime::main(workers = 2, backend = "epoll")]
+    async fn two() -> usize {
+        runtime::Handle::current().workers()
+    }
+
+    let cores = std::thread::available_parallelism().unwrap().get();
+    assert_eq!([workers(), asked_for(), two()], [cores, cores, 2]);
+}
+
 #[runtime::test]
 #[should_panic(expected = "the reason")]
 async fn other_attributes_are_kept() {
@@ -117,7 +154,7 @@ fn the_chosen_backend_reaches_the_builder() {
 mod refusing {
     use std::convert::Infallible;
 
-    pub(crate) use runtime::Backend;
+    pub(crate) use runtime::{Backend, Workers};
 
     pub(crate) struct Builder(Backend);
 
@@ -128,6 +165,10 @@ mod refusing {
 
         pub(crate) fn backend(self, backend: Backend) -> Self {
             Self(backend)
+        }
+
+        pub(crate) fn workers(self, _: impl Into<Workers>) -> Self {
+            self
         }
 
         pub(crate) fn build(self) -> Result<Runtime, String> {

@@ -10,9 +10,9 @@ use std::fmt;
 use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::parse::{Parse, ParseStream};
-use syn::{Attribute, Error, FnArg, LitStr, Signature, Token, Visibility, token};
+use syn::{Attribute, Error, FnArg, LitInt, LitStr, Signature, Token, Visibility, token};
 
-use crate::options::Options;
+use crate::options::{Options, Workers};
 
 /// Which of the two attributes is expanded.
 #[derive(Clone, Copy, PartialEq)]
@@ -149,7 +149,7 @@ impl Function {
         } = sig;
 
         let test = (entry == Entry::Test).then(|| quote!(#[::core::prelude::v1::test]));
-        let mut block = Group::new(Delimiter::Brace, self.statements(options));
+        let mut block = Group::new(Delimiter::Brace, self.statements(entry, options));
         block.set_span(body.span());
 
         quote!(#test #(#attrs)* #vis #fn_token #ident() #output #block)
@@ -162,7 +162,7 @@ impl Function {
     ///
     /// Two lints are off because the user cannot heed them while the attribute is there, and the third because it
     /// looks at the outer function as well.
-    fn statements(&self, options: &Options) -> TokenStream {
+    fn statements(&self, entry: Entry, options: &Options) -> TokenStream {
         let Signature {
             asyncness,
             fn_token,
@@ -176,11 +176,23 @@ impl Function {
             .as_ref()
             .map(|variant| quote_spanned!(site=> .backend(#runtime::Backend::#variant)));
 
+        let workers = match (&options.workers, entry) {
+            (Some(Workers::Exactly(count)), _) => {
+                // A number without a type of its own is a `usize` here, whatever its suffix was to be.
+                let count = LitInt::new(count.base10_digits(), count.span());
+                Some(quote_spanned!(site=> .workers(#count)))
+            }
+            (Some(Workers::PerCore), _) | (None, Entry::Main) => {
+                Some(quote_spanned!(site=> .workers(#runtime::Workers::PerCore)))
+            }
+            (None, Entry::Test) => None,
+        };
+
         quote_spanned! {site=>
             #[allow(clippy::single_call_fn, clippy::unused_async, non_snake_case)]
             #asyncness #fn_token #ident() #output #body
 
-            match #runtime::Builder::new() #backend .build() {
+            match #runtime::Builder::new() #workers #backend .build() {
                 ::core::result::Result::Ok(runtime) => runtime.block_on(#ident()),
                 ::core::result::Result::Err(error) => {
                     ::core::panic!("failed to build the runtime: {}", error)
@@ -285,7 +297,7 @@ mod tests {
                 #[allow(clippy::single_call_fn, clippy::unused_async, non_snake_case)]
                 #function
 
-                match ::runtime::Builder::new().build() {
+                match ::runtime::Builder::new().workers(::runtime::Workers::PerCore).build() {
                     ::core::result::Result::Ok(runtime) => runtime.block_on(main()),
                     ::core::result::Result::Err(error) => {
                         ::core::panic!("failed to build the runtime: {}", error)
@@ -301,6 +313,7 @@ mod tests {
         let args = quote!(backend = "uring", crate = "a::ring");
         let builder = quote!(
             a::ring::Builder::new()
+                .workers(a::ring::Workers::PerCore)
                 .backend(a::ring::Backend::Uring)
                 .build()
         );
@@ -313,6 +326,16 @@ mod tests {
             )
             .contains(&builder.to_string())
         );
+    }
+
+    #[test]
+    fn a_test_has_one_worker_unless_it_asks_for_more() {
+        let item = quote! { async fn works() {} };
+        let build = quote!(::runtime::Builder::new().build()).to_string();
+        assert!(test(quote!(), item.clone()).contains(&build));
+        let build = quote!(::runtime::Builder::new().workers(3).build()).to_string();
+        assert!(test(quote!(workers = 3), item.clone()).contains(&build));
+        assert!(main(quote!(workers = 3), item).contains(&build));
     }
 
     #[test]

@@ -42,7 +42,9 @@ mod options;
 ///         Ok(())
 ///     }
 ///
-///     match runtime::Builder::new().backend(runtime::Backend::Epoll).build() {
+///     let mut builder = runtime::Builder::new();
+///     builder = builder.workers(runtime::Workers::PerCore).backend(runtime::Backend::Epoll);
+///     match builder.build() {
 ///         Ok(runtime) => runtime.block_on(main()),
 ///         Err(error) => panic!("failed to build the runtime: {error}"),
 ///     }
@@ -54,11 +56,12 @@ mod options;
 ///
 /// # Options
 ///
-/// Options are written `name = "value"` and separated by commas. They are checked when the program is compiled.
+/// Options are written `name = value` and separated by commas. They are checked when the program is compiled.
 ///
 /// | Option | Values | Without it |
 /// | --- | --- | --- |
 /// | `backend` | `"auto"`, `"uring"`, `"epoll"`: the variants of `runtime::Backend` | what `Builder::new` chooses |
+/// | `workers` | a number from 1 on, or `"per-core"`: one for each CPU that the program may use, by its affinity mask and its control group's quota | `"per-core"` for `main`, 1 for `test` |
 /// | `crate` | the path at which the program has the `runtime` crate, for example `"my_prelude::runtime"` | `"::runtime"` |
 ///
 /// # Panics

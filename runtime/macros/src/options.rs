@@ -4,14 +4,21 @@ use proc_macro2::{Ident, TokenStream};
 use quote::ToTokens;
 use syn::parse::Parser;
 use syn::punctuated::Punctuated;
-use syn::{Error, Expr, ExprLit, Lit, LitStr, Meta, Path, Token};
+use syn::{Error, Expr, ExprLit, Lit, LitInt, LitStr, Meta, Path, Token};
 
 /// What the user asked for, as far as it could be understood.
 #[derive(Default)]
 pub(crate) struct Options {
     /// The variant of `Backend` to ask for. Its span is that of the literal.
     pub(crate) backend: Option<Ident>,
+    pub(crate) workers: Option<Workers>,
     runtime: Option<Path>,
+}
+
+/// How many workers the user asked for.
+pub(crate) enum Workers {
+    PerCore,
+    Exactly(LitInt),
 }
 
 impl Options {
@@ -25,7 +32,7 @@ impl Options {
             Err(error) => {
                 errors.push(Error::new(
                     error.span(),
-                    "options are written `name = \"value\"`, separated by commas",
+                    "options are written `name = value`, separated by commas",
                 ));
                 return options;
             }
@@ -60,10 +67,11 @@ impl Options {
     }
 
     fn set(&mut self, option: Known, meta: &Meta) -> Result<(), Error> {
-        let literal = option.literal(meta)?;
+        let value = option.value(meta)?;
         match option {
-            Known::Backend => self.backend = Some(backend(literal)?),
-            Known::Crate => self.runtime = Some(path(literal)?),
+            Known::Backend => self.backend = Some(backend(option.text(value)?)?),
+            Known::Workers => self.workers = Some(workers(value)?),
+            Known::Crate => self.runtime = Some(path(option.text(value)?)?),
         }
         Ok(())
     }
@@ -73,6 +81,7 @@ impl Options {
 #[derive(Clone, Copy, PartialEq)]
 enum Known {
     Backend,
+    Workers,
     Crate,
 }
 
@@ -80,11 +89,14 @@ impl Known {
     fn find(path: &Path) -> Result<Self, Error> {
         if path.is_ident("backend") {
             Ok(Self::Backend)
+        } else if path.is_ident("workers") {
+            Ok(Self::Workers)
         } else if path.is_ident("crate") {
             Ok(Self::Crate)
         } else {
             let name = path.to_token_stream().to_string().replace(' ', "");
-            let known = format!("the options are {} and {}", Self::Backend, Self::Crate);
+            let [first, second, third] = [Self::Backend, Self::Workers, Self::Crate];
+            let known = format!("the options are {first}, {second} and {third}");
             Err(Error::new_spanned(
                 path,
                 format!("unknown option `{name}`; {known}"),
@@ -92,27 +104,42 @@ impl Known {
         }
     }
 
-    /// The string to the right of the equals sign.
-    fn literal(self, meta: &Meta) -> Result<&LitStr, Error> {
-        let example = match self {
-            Self::Backend => r#"backend = "uring""#,
-            Self::Crate => r#"crate = "::runtime""#,
-        };
-        let Meta::NameValue(pair) = meta else {
-            return Err(Error::new_spanned(
+    /// What stands to the right of the equals sign.
+    fn value(self, meta: &Meta) -> Result<&Expr, Error> {
+        match meta {
+            Meta::NameValue(pair) => Ok(&pair.value),
+            _ => Err(Error::new_spanned(
                 meta,
-                format!("the option {self} needs a value, as in `{example}`"),
-            ));
-        };
-        match &pair.value {
+                format!(
+                    "the option {self} needs a value, as in `{}`",
+                    self.example()
+                ),
+            )),
+        }
+    }
+
+    /// The value as a string.
+    fn text(self, value: &Expr) -> Result<&LitStr, Error> {
+        match value {
             Expr::Lit(ExprLit {
                 lit: Lit::Str(literal),
                 ..
             }) => Ok(literal),
             other => Err(Error::new_spanned(
                 other,
-                format!("the option {self} takes a string literal, as in `{example}`"),
+                format!(
+                    "the option {self} takes a string literal, as in `{}`",
+                    self.example()
+                ),
             )),
+        }
+    }
+
+    fn example(self) -> &'static str {
+        match self {
+            Self::Backend => r#"backend = "uring""#,
+            Self::Workers => "workers = 4",
+            Self::Crate => r#"crate = "::runtime""#,
         }
     }
 }
@@ -121,6 +148,7 @@ impl std::fmt::Display for Known {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Backend => "`backend`",
+            Self::Workers => "`workers`",
             Self::Crate => "`crate`",
         })
     }
@@ -143,6 +171,28 @@ fn backend(literal: &LitStr) -> Result<Ident, Error> {
     }
 }
 
+/// A number that is not zero, or the name of the number of CPUs.
+fn workers(value: &Expr) -> Result<Workers, Error> {
+    match value {
+        Expr::Lit(ExprLit {
+            lit: Lit::Str(literal),
+            ..
+        }) if literal.value() == PER_CORE => Ok(Workers::PerCore),
+        Expr::Lit(ExprLit {
+            lit: Lit::Int(literal),
+            ..
+        }) if literal.base10_parse().is_ok_and(|count: usize| count > 0) => {
+            Ok(Workers::Exactly(literal.clone()))
+        }
+        other => Err(Error::new_spanned(
+            other,
+            format!(
+                "the option `workers` takes {PER_CORE:?} or a number from 1 on, as in `workers = 4`"
+            ),
+        )),
+    }
+}
+
 fn path(literal: &LitStr) -> Result<Path, Error> {
     literal.parse_with(Path::parse_mod_style).map_err(|_| {
         let value = literal.value();
@@ -152,6 +202,9 @@ fn path(literal: &LitStr) -> Result<Path, Error> {
         )
     })
 }
+
+/// One worker for each CPU that the program may use.
+const PER_CORE: &str = "per-core";
 
 /// Names as `Backend` reads them from a string, and the variants they stand for.
 const BACKENDS: [(&str, &str); 3] = [("auto", "Auto"), ("uring", "Uring"), ("epoll", "Epoll")];
@@ -166,6 +219,7 @@ mod tests {
     fn no_arguments_ask_for_nothing() {
         let options = accept(quote!());
         assert!(options.backend.is_none());
+        assert!(options.workers.is_none());
         assert_eq!(tokens(&options.runtime()), ":: runtime");
     }
 
@@ -207,10 +261,10 @@ mod tests {
 
     #[test]
     fn an_unknown_option_is_told_the_options() {
-        let expected = "unknown option `workers`; the options are `backend` and `crate`";
-        assert_eq!(refuse(quote!(workers = 4)), [expected]);
-        assert_eq!(refuse(quote!(workers)), [expected]);
-        assert_eq!(refuse(quote!(workers(4))), [expected]);
+        let expected = "unknown option `threads`; the options are `backend`, `workers` and `crate`";
+        assert_eq!(refuse(quote!(threads = 4)), [expected]);
+        assert_eq!(refuse(quote!(threads)), [expected]);
+        assert_eq!(refuse(quote!(threads(4))), [expected]);
         assert!(
             refuse(quote!(runtime::backend = "uring"))[0]
                 .starts_with("unknown option `runtime::backend`")
@@ -245,6 +299,37 @@ mod tests {
     }
 
     #[test]
+    fn workers_are_a_number_or_one_for_each_core() {
+        assert!(matches!(
+            accept(quote!(workers = "per-core")).workers,
+            Some(Workers::PerCore)
+        ));
+        for (args, digits) in [(quote!(workers = 4), "4"), (quote!(workers = 0x10), "16")] {
+            match accept(args).workers {
+                Some(Workers::Exactly(count)) => assert_eq!(count.base10_digits(), digits),
+                _ => panic!("not a number"),
+            }
+        }
+        let expected =
+            "the option `workers` takes \"per-core\" or a number from 1 on, as in `workers = 4`";
+        for args in [
+            quote!(workers = 0),
+            quote!(workers = -1),
+            quote!(workers = 1.5),
+            quote!(workers = "4"),
+            quote!(workers = "per-cpu"),
+            quote!(workers = N),
+            quote!(workers = 99999999999999999999999),
+        ] {
+            assert_eq!(refuse(args), [expected]);
+        }
+        assert_eq!(
+            refuse(quote!(workers)),
+            ["the option `workers` needs a value, as in `workers = 4`"]
+        );
+    }
+
+    #[test]
     fn a_value_has_to_be_there() {
         let expected = r#"the option `backend` needs a value, as in `backend = "uring"`"#;
         assert_eq!(refuse(quote!(backend)), [expected]);
@@ -262,7 +347,7 @@ mod tests {
 
     #[test]
     fn what_is_no_list_of_options_is_told_the_form() {
-        let expected = "options are written `name = \"value\"`, separated by commas";
+        let expected = "options are written `name = value`, separated by commas";
         for args in [
             quote!("uring"),
             quote!(=),

@@ -12,6 +12,7 @@ use std::task::{Context, Poll};
 
 use async_task::FallibleTask;
 
+use super::traveller::Ticket;
 use super::{Output, Remote, TaskId};
 use crate::context;
 
@@ -36,17 +37,33 @@ use crate::context;
 pub struct JoinHandle<T> {
     /// `None` only inside `drop`.
     task: Option<FallibleTask<Output<T>>>,
-    id: TaskId,
+    name: Name,
     remote: Arc<Remote>,
 }
 
+/// How a handle reaches its task.
+pub(super) enum Name {
+    Here(TaskId),
+    /// It came, or is to come, from another thread.
+    Ticket(Arc<Ticket>),
+}
+
 impl<T> JoinHandle<T> {
-    pub(super) fn new(task: FallibleTask<Output<T>>, id: TaskId, remote: Arc<Remote>) -> Self {
+    pub(super) fn new(task: FallibleTask<Output<T>>, name: Name, remote: Arc<Remote>) -> Self {
         Self {
             task: Some(task),
-            id,
+            name,
             remote,
         }
+    }
+
+    /// Why a task that was dropped was dropped.
+    fn cause(&self) -> Cause {
+        let refusal = match &self.name {
+            Name::Here(_) => None,
+            Name::Ticket(ticket) => ticket.refusal(),
+        };
+        refusal.map_or(Cause::Cancelled, Cause::Refused)
     }
 
     /// Asks the worker to drop the task's future before its next poll.
@@ -65,7 +82,13 @@ impl<T> JoinHandle<T> {
     /// # Ok::<_, std::io::Error>(())
     /// ```
     pub fn abort(&self) {
-        context::abort(&self.remote, self.id);
+        let id = match &self.name {
+            Name::Here(id) => Some(*id),
+            Name::Ticket(ticket) => ticket.call_off(),
+        };
+        if let Some(id) = id {
+            context::abort(&self.remote, id);
+        }
     }
 
     /// Whether the task has ended: finished, panicked, or was aborted.
@@ -84,11 +107,10 @@ impl<T> Future for JoinHandle<T> {
         // The task cell hands a panic of the future over by resuming it here.
         match catch_unwind(AssertUnwindSafe(|| Pin::new(task).poll(cx))) {
             Ok(Poll::Pending) => Poll::Pending,
-            Ok(Poll::Ready(Some(mut output))) => match output.0.take() {
-                Some(output) => Poll::Ready(Ok(output)),
-                None => Poll::Ready(Err(JoinError(Cause::Cancelled))),
-            },
-            Ok(Poll::Ready(None)) => Poll::Ready(Err(JoinError(Cause::Cancelled))),
+            Ok(Poll::Ready(output)) => {
+                let output = output.and_then(|mut output| output.0.take());
+                Poll::Ready(output.ok_or_else(|| JoinError(self.cause())))
+            }
             Err(panic) => Poll::Ready(Err(JoinError(Cause::Panic(panic)))),
         }
     }
@@ -115,11 +137,14 @@ pub struct JoinError(Cause);
 
 enum Cause {
     Cancelled,
+    /// Its worker could not be started, and why.
+    Refused(Arc<str>),
     Panic(Box<dyn Any + Send>),
 }
 
 impl JoinError {
-    /// Whether the task was aborted, or dropped by the shutdown of its runtime.
+    /// Whether the task was aborted, dropped by the shutdown of its runtime, or not started because its worker could
+    /// not be. The error's text says which.
     pub fn is_cancelled(&self) -> bool {
         !self.is_panic()
     }
@@ -138,7 +163,7 @@ impl JoinError {
     pub fn into_panic(self) -> Box<dyn Any + Send> {
         match self.0 {
             Cause::Panic(payload) => payload,
-            Cause::Cancelled => {
+            Cause::Cancelled | Cause::Refused(_) => {
                 panic!("JoinError::into_panic: the task was cancelled, it did not panic")
             }
         }
@@ -149,6 +174,7 @@ impl fmt::Display for JoinError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Cause::Cancelled => f.write_str("the task was aborted, or its runtime was shut down"),
+            Cause::Refused(reason) => write!(f, "the task's worker could not be started: {reason}"),
             Cause::Panic(payload) => {
                 write!(f, "the task panicked: {}", panic_message(payload.as_ref()))
             }
@@ -172,7 +198,7 @@ impl From<JoinError> for io::Error {
 }
 
 /// The text of a panic, as far as it has one.
-pub(super) fn panic_message(payload: &(dyn Any + Send)) -> &str {
+pub(crate) fn panic_message(payload: &(dyn Any + Send)) -> &str {
     if let Some(text) = payload.downcast_ref::<&'static str>() {
         text
     } else if let Some(text) = payload.downcast_ref::<String>() {

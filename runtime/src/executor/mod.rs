@@ -4,10 +4,12 @@
 //! may be done from any thread and polls nothing.
 //!
 //! The task cell is `async-task`'s. A task's future is created, polled and dropped on its worker only, so it
-//! need not be `Send`; its waker may travel.
+//! need not be `Send`; its waker may travel. A task that another thread spawns travels as a closure, which its worker
+//! calls to make the future.
 
 mod join;
 mod remote;
+mod traveller;
 mod yield_now;
 
 use std::cell::{Cell, RefCell};
@@ -22,7 +24,8 @@ use std::time::{Duration, Instant};
 
 use slab::Slab;
 
-pub(crate) use self::remote::Remote;
+use self::join::Name;
+pub(crate) use self::{join::panic_message, remote::Remote, traveller::spawn_on};
 pub use self::{
     join::{JoinError, JoinHandle},
     yield_now::yield_now,
@@ -79,14 +82,7 @@ impl Executor {
     where
         F: Future + 'static,
     {
-        let number = self.spawned.get() + 1;
-        self.spawned.set(number);
-        let key = self.tasks.borrow_mut().insert(Alive {
-            number,
-            waker: Waker::noop().clone(),
-            aborted: false,
-        });
-        let id = TaskId { key, number };
+        let id = self.enlist(Waker::noop().clone());
         let tracked = Tracked {
             id,
             executor: Rc::clone(self),
@@ -99,14 +95,31 @@ impl Executor {
                 move |()| tracked,
                 move |runnable| crate::context::schedule(&remote, runnable),
             );
-        self.tasks.borrow_mut()[key].waker = runnable.waker();
-        let handle = JoinHandle::new(task.fallible(), id, Arc::clone(&self.remote));
+        self.tasks.borrow_mut()[id.key].waker = runnable.waker();
+        let handle = JoinHandle::new(task.fallible(), Name::Here(id), Arc::clone(&self.remote));
         if self.closed.get() {
             runnable.run();
         } else {
             self.push(runnable);
         }
         handle
+    }
+
+    /// Takes a task into the list of those that are alive.
+    fn enlist(&self, waker: Waker) -> TaskId {
+        let number = self.spawned.get() + 1;
+        self.spawned.set(number);
+        let key = self.tasks.borrow_mut().insert(Alive {
+            number,
+            waker,
+            aborted: false,
+        });
+        TaskId { key, number }
+    }
+
+    /// Whether tasks are dropped instead of run.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.get()
     }
 
     /// Appends a woken task to the run queue.
@@ -164,19 +177,27 @@ impl Executor {
         }
     }
 
+    /// From now on every task is dropped at its next poll, which comes soon, and every task that is spawned at once.
+    pub(crate) fn begin_close(&self) {
+        self.closed.set(true);
+        let wakers: Vec<Waker> = (self.tasks.borrow().iter())
+            .map(|(_, task)| task.waker.clone())
+            .collect();
+        for waker in wakers {
+            waker.wake();
+        }
+    }
+
     /// Drops every task on this thread, and from now on every task that is spawned.
     pub(crate) fn close(&self) {
-        self.closed.set(true);
-        while self.tasks() > 0 {
-            let wakers: Vec<Waker> = (self.tasks.borrow().iter())
-                .map(|(_, task)| task.waker.clone())
-                .collect();
-            for waker in wakers {
-                waker.wake();
-            }
+        loop {
+            self.begin_close();
             self.take_inbox();
             while let Some(runnable) = self.next_ready() {
                 runnable.run();
+            }
+            if self.tasks() == 0 {
+                break;
             }
             // A task that another thread has just woken is on its way here, and nobody else may drop it.
             std::thread::yield_now();
@@ -253,7 +274,7 @@ impl<F: Future> Future for Tracked<F> {
     }
 }
 
-/// A task's output, `None` if it was dropped instead. Its destructor cannot abort the process either.
+/// A task's output, `None` if it was dropped instead (aborted, or never started). Its destructor cannot abort the process either.
 pub(crate) struct Output<T>(Option<T>);
 
 impl<T> Drop for Output<T> {

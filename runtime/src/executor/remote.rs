@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Runnable, TaskId};
 
@@ -33,6 +33,8 @@ struct Inbox {
     woken: Vec<Runnable>,
     aborted: Vec<TaskId>,
     closed: bool,
+    /// Why there is no worker.
+    refusal: Option<Arc<str>>,
 }
 
 impl Remote {
@@ -127,6 +129,40 @@ impl Remote {
     fn lock(&self) -> MutexGuard<'_, Inbox> {
         // Nothing in the critical sections can panic half-way, so a poisoned lock still guards a whole inbox.
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Tasks that come from other threads, and workers that may not be there.
+impl Remote {
+    /// Hands a task that has never run to the worker. It is given back if the worker takes none (any more).
+    pub(crate) fn admit(&self, runnable: Runnable) -> Result<(), Runnable> {
+        let mut inbox = self.lock();
+        if inbox.closed {
+            return Err(runnable);
+        }
+        inbox.woken.push(runnable);
+        drop(inbox);
+        self.pending.store(true, Ordering::Release);
+        self.notify();
+        Ok(())
+    }
+
+    /// The worker could not be started: drops what waits for it, all of which has never run.
+    pub(crate) fn refuse(&self, reason: Arc<str>) {
+        self.lock().refusal = Some(reason);
+        self.close();
+    }
+
+    /// Another attempt to start the worker begins.
+    pub(crate) fn reopen(&self) {
+        let mut inbox = self.lock();
+        inbox.closed = false;
+        inbox.refusal = None;
+    }
+
+    /// Why there is no worker.
+    pub(crate) fn refusal(&self) -> Option<Arc<str>> {
+        self.lock().refusal.clone()
     }
 }
 

@@ -669,10 +669,20 @@ impl Reactor {
     /// Hands everything written so far to the kernel, and waits for the outboxes whose owners are gone. Each is
     /// bounded by its linger.
     pub(crate) fn drain(&self) {
+        self.drain_until(None);
+    }
+
+    /// The same, and gives up at the deadline.
+    fn drain_until(&self, limit: Option<Instant>) {
         self.turn(Park::Poll);
         while self.draining.get() > 0 || self.has_unsubmitted() {
             let now = self.now();
-            let park = match self.deadline() {
+            if limit.is_some_and(|limit| limit <= now) {
+                let streams = self.draining.get();
+                return tracing::warn!(streams, "dropped streams did not send everything in time");
+            }
+            let deadline = self.deadline().into_iter().chain(limit).min();
+            let park = match deadline {
                 _ if self.draining.get() == 0 => Park::Poll,
                 deadline => Park::Sleep(deadline.map(|at| at.saturating_duration_since(now))),
             };
@@ -684,8 +694,9 @@ impl Reactor {
     /// whose owners are still there are told.
     ///
     /// If the kernel does not finish within [`SHUTDOWN_PATIENCE`], the memory that it may still write to is leaked.
-    pub(crate) fn shut_down(&self) {
-        self.drain();
+    /// `limit` is for the bytes that are left to send.
+    pub(crate) fn shut_down(&self, limit: Option<Instant>) {
+        self.drain_until(limit);
         self.closed.set(true);
         let keys = self.slots.borrow().keys();
         for key in keys {
