@@ -8,6 +8,7 @@ const RING_FDS: u32 = 20;
 const UNREGISTER_RING_FDS: u32 = 21;
 const BUFFER_RING: u32 = 22;
 const UNREGISTER_BUFFER_RING: u32 = 23;
+const SEND_MSG_RING: u32 = 31;
 /// No kernel has as many.
 const ALL: u32 = 40;
 
@@ -24,6 +25,12 @@ fn without_a_buffer_ring_all_that_needs_none_stays() {
     assert_only_without(BUFFER_RING, "buffer_ring", &without);
 }
 
+/// B47: since 6.13.
+#[test]
+fn without_messages_to_a_ring_all_else_stays() {
+    assert_only_without(SEND_MSG_RING, "msg_ring", &["msg_ring"]);
+}
+
 /// B47: what is not used may be refused without a word.
 #[test]
 fn registrations_that_are_not_used_are_not_missed() {
@@ -33,6 +40,7 @@ fn registrations_that_are_not_used_are_not_missed() {
         UNREGISTER_RING_FDS,
         BUFFER_RING,
         UNREGISTER_BUFFER_RING,
+        SEND_MSG_RING,
     ];
     let Some(here) = here() else { return };
     for opcode in (0..ALL).filter(|opcode| !used.contains(opcode)) {
@@ -68,6 +76,7 @@ fn a_kernel_that_knows_no_registration_at_all_still_gives_a_ring() {
         "multishot_recv",
         "poll_first",
         "recv_limit",
+        "msg_ring",
     ];
     assert_same_but_for(&report, here, &without);
 }

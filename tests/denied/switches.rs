@@ -6,7 +6,7 @@ use crate::registrations::assert_same_but_for;
 const VARIABLE: &str = "RINGSHOT_DISABLE";
 
 /// Each name that the variable takes, and the features that are off with it.
-const SWITCHES: [(&str, &[&str]); 12] = [
+const SWITCHES: [(&str, &[&str]); 13] = [
     (
         "fast_poll",
         &[
@@ -33,6 +33,7 @@ const SWITCHES: [(&str, &[&str]); 12] = [
     ("recv_limit", &["recv_limit"]),
     ("skip_success", &["skip_success", "silent_send"]),
     ("silent_send", &["silent_send"]),
+    ("msg_ring", &["msg_ring"]),
 ];
 
 /// B47, B48.

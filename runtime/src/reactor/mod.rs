@@ -18,7 +18,7 @@ use std::cell::{Cell, RefCell, RefMut};
 use std::collections::VecDeque;
 use std::io;
 use std::mem;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ pub(crate) use self::driver::Park;
 use self::driver::epoll::Epoll;
 use self::driver::home::Home;
 use self::driver::uring::{Sizes, Uring};
-use self::driver::{Cqe, Driver, Request, UNNAMED, Wait};
+use self::driver::{Cqe, Driver, Request, UNNAMED, WAKE, Wait};
 use self::op::recv::RecvOp;
 use self::op::send::SendOp;
 use self::op::spares::Spares;
@@ -91,6 +91,8 @@ pub(crate) struct Reactor {
     pub(crate) counters: Counters,
     /// Ready I/O operations that the current poll may still do.
     budget: Cell<u32>,
+    /// How other threads end its sleep.
+    bell: Arc<Bell>,
     /// Completions not yet acted on. They stay if a waker or a destructor panics.
     arrived: RefCell<VecDeque<Cqe>>,
 }
@@ -121,7 +123,13 @@ impl Reactor {
             %features,
             "a worker starts"
         );
-        Self::new(Box::new(uring), Box::new(Linux), features, limits, bell)
+        let ring = uring.ring().as_raw_fd();
+        let (uring, linux) = (Box::new(uring), Box::new(Linux));
+        let reactor = Self::new(uring, linux, features, limits, Arc::clone(&bell))?;
+        if features.msg_ring.is_on() {
+            bell.connect(ring);
+        }
+        Ok(reactor)
     }
 
     /// A reactor for the calling thread, on epoll, because of `reason`.
@@ -174,6 +182,7 @@ impl Reactor {
             features,
             counters: Counters::default(),
             budget: Cell::new(BUDGET),
+            bell: Arc::clone(&bell),
             arrived: RefCell::new(VecDeque::with_capacity(completions as usize)),
         });
         WakeOp::new(bell, &reactor).arm();
@@ -443,6 +452,9 @@ impl Reactor {
         });
         if cqe.user_data == UNNAMED {
             return note_close(cqe.result);
+        }
+        if cqe.user_data == WAKE {
+            return;
         }
         if let Some(key) = Key::from_cancel(cqe.user_data) {
             return self.cancelled(key, cqe.result);
@@ -718,6 +730,7 @@ impl Reactor {
         }
         // Closes that the last completions have queued.
         self.turn(Park::Poll);
+        self.bell.disconnect();
         let driver = self.driver.take();
         drop(driver);
     }

@@ -21,8 +21,8 @@ use std::{
 use io_uring::{cqueue, opcode, squeue};
 
 use super::driver::uring::{Sizes, TaskWork, Uring};
-use super::driver::{Cqe, Driver, Park};
-use super::op::{accept, recv, room, send};
+use super::driver::{Cqe, Driver, Park, WAKE};
+use super::op::{accept, recv, room, send, wake};
 use super::pool::{Lease, Pool};
 use crate::builder::Backend;
 use crate::error::{BuildError, Cause};
@@ -72,6 +72,8 @@ pub struct Features {
     pub skip_success: Feature,
     /// A send that went out whole costs no completion, and one that did not says so at once.
     pub silent_send: Feature,
+    /// A sleeping worker is woken by a message to its ring, which any thread can send (`SEND_MSG_RING`, since 6.13).
+    pub msg_ring: Feature,
 }
 
 /// One kernel feature: in use, or not and why.
@@ -117,6 +119,7 @@ impl Features {
             ("recv_limit", &self.recv_limit),
             ("skip_success", &self.skip_success),
             ("silent_send", &self.silent_send),
+            ("msg_ring", &self.msg_ring),
         ]
         .into_iter()
     }
@@ -221,6 +224,7 @@ pub(crate) fn simulated(without: &[&'static str]) -> &'static Features {
             poll_first: feature("poll_first", &[&buffer_ring]),
             recv_limit: feature("recv_limit", &[&multishot_recv]),
             silent_send: feature("silent_send", &[&fast_poll, &skip_success]),
+            msg_ring: Feature::off("a simulated ring takes no messages"),
             fast_poll,
             buffer_ring,
             multishot_recv,
@@ -250,6 +254,7 @@ pub(crate) fn without_uring(reason: &str) -> &'static Features {
             recv_limit: off(),
             skip_success: off(),
             silent_send: off(),
+            msg_ring: off(),
         }
     })
 }
@@ -327,6 +332,14 @@ fn probe(disabled: &Disabled) -> io::Result<Features> {
         let (tx, rx) = tcp_pair()?;
         silent_send(&mut trial, &tx.into(), rx.into())
     });
+    let msg_ring = test("msg_ring", &mut || {
+        wake::message(trial.ring.ring().as_raw_fd())?;
+        let cqe = trial.next()?;
+        expect(
+            cqe.user_data == WAKE && cqe.result == 0,
+            "a message came as something else",
+        )
+    });
     Ok(Features {
         backend: Backend::Uring,
         deferred_task_work,
@@ -341,6 +354,7 @@ fn probe(disabled: &Disabled) -> io::Result<Features> {
         recv_limit,
         skip_success,
         silent_send,
+        msg_ring,
     })
 }
 
@@ -591,7 +605,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The variable that turns features off.
 const VARIABLE: &str = "RINGSHOT_DISABLE";
 
-const NAMES: [&str; 13] = [
+const NAMES: [&str; 14] = [
     "multishot_poll",
     "poll_first",
     "recv_limit",
@@ -605,4 +619,5 @@ const NAMES: [&str; 13] = [
     "multishot_recv",
     "skip_success",
     "silent_send",
+    "msg_ring",
 ];

@@ -131,6 +131,9 @@ pub(crate) struct Cqe {
 /// The `user_data` of closes, which nobody waits for.
 pub(crate) const UNNAMED: u64 = u64::MAX;
 
+/// The `user_data` of messages that end a sleep, and do nothing else.
+pub(crate) const WAKE: u64 = u64::MAX - 1;
+
 /// What a turn does when there is nothing to reap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Park {

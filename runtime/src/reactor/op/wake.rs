@@ -3,19 +3,28 @@
 use std::cell::UnsafeCell;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use io_uring::{opcode, squeue, types};
 
 use super::{Completion, Interest, Op, Via, attempted};
 use crate::reactor::Reactor;
+use crate::reactor::driver::WAKE;
 use crate::reactor::driver::home::Home;
 use crate::reactor::pool::Pool;
 
-/// An eventfd that may be rung from any thread, also after the worker is gone.
+/// Makes a worker return from its sleep. It may be rung from any thread, also after the worker is gone.
+///
+/// It sends a message to the worker's ring, where the kernel takes one from a thread that need not have a ring of its
+/// own (since 6.13): the message is the completion, so the worker has nothing to read and nothing to arm again.
+/// Otherwise, and should that fail, it writes to an eventfd.
 pub(crate) struct Bell {
-    fd: OwnedFd,
+    eventfd: OwnedFd,
+    /// The worker's ring, for as long as it is open. Whoever rings keeps the lock for as long: the number may be
+    /// somebody else's once it is closed. Nobody waits for it, as only the one who finds the worker asleep rings.
+    ring: Mutex<Option<RawFd>>,
     home: Home,
 }
 
@@ -29,15 +38,25 @@ impl Bell {
         }
         Ok(Arc::new(Self {
             // SAFETY: a new descriptor that nobody else owns.
-            fd: unsafe { OwnedFd::from_raw_fd(fd) },
+            eventfd: unsafe { OwnedFd::from_raw_fd(fd) },
+            ring: Mutex::new(None),
             home: Home::here(),
         }))
+    }
+
+    /// From now on messages go to this ring. It must stay open until [`disconnect`](Self::disconnect).
+    pub(crate) fn connect(&self, ring: RawFd) {
+        *self.lock() = Some(ring);
+    }
+
+    pub(crate) fn disconnect(&self) {
+        *self.lock() = None;
     }
 
     /// For the attempt form, which must not wait.
     fn set_nonblocking(&self) {
         // SAFETY: takes no pointer. There is no other flag to be kept.
-        let set = unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
+        let set = unsafe { libc::fcntl(self.eventfd.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
         debug_assert_eq!(set, 0, "an eventfd of our own");
     }
 
@@ -45,15 +64,49 @@ impl Bell {
         if !self.home.is_here() {
             return; // a forked child has no worker to be woken, and its parent's shall sleep on
         }
+        let told = self.lock().is_some_and(|ring| message(ring).is_ok());
+        if !told {
+            self.write();
+        }
+    }
+
+    fn write(&self) {
         let one = 1_u64.to_ne_bytes();
         // It never waits, as the counter cannot fill up: it would take 2⁶⁴ − 1 wakes.
         // SAFETY: the eight bytes live until the call returns.
-        let written = unsafe { libc::write(self.fd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+        let written =
+            unsafe { libc::write(self.eventfd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
         debug_assert_eq!(written, 8, "ringing a bell");
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<RawFd>> {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The worker's side: a read of the eventfd, always armed. It reads exactly eight bytes and never relies on a
+/// Leaves a completion with the `user_data` [`WAKE`] on a ring, at once, from whichever thread (since 6.13).
+///
+/// The entry of a message could be submitted to the sender's own ring instead (since 5.18). But then it leaves when the
+/// sender's turn ends, or never, if a task there blocks until it is answered.
+pub(crate) fn message(ring: RawFd) -> io::Result<()> {
+    let entry = opcode::MsgRingData::new(types::Fd(ring), 0, WAKE, None).build();
+    // SAFETY: the kernel reads one entry, which lives until the call returns and points to nothing.
+    let sent = unsafe {
+        libc::syscall(
+            libc::SYS_io_uring_register,
+            NO_RING,
+            REGISTER_SEND_MSG_RING,
+            ptr::from_ref(&entry),
+            1,
+        )
+    };
+    match sent {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// The worker's side of the eventfd: a read of it, always armed. It reads exactly eight bytes and never relies on a
 /// short read, which some kernels (6.15.4) retry on such files.
 pub(crate) struct WakeOp {
     bell: Arc<Bell>,
@@ -81,7 +134,7 @@ impl WakeOp {
     }
 
     fn fd(&self) -> RawFd {
-        self.bell.fd.as_raw_fd()
+        self.bell.eventfd.as_raw_fd()
     }
 }
 
@@ -111,6 +164,10 @@ unsafe impl Op for WakeOp {
     }
 }
 
+// linux/io_uring.h
+const NO_RING: libc::c_int = -1;
+const REGISTER_SEND_MSG_RING: libc::c_uint = 31;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,7 +191,8 @@ mod tests {
         let is_rung = || {
             let mut count = [0_u8; 8];
             // SAFETY: eight bytes that outlive the call.
-            let read = unsafe { libc::read(bell.fd.as_raw_fd(), count.as_mut_ptr().cast(), 8) };
+            let read =
+                unsafe { libc::read(bell.eventfd.as_raw_fd(), count.as_mut_ptr().cast(), 8) };
             read == 8
         };
         assert!(!is_rung());
