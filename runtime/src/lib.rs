@@ -36,6 +36,7 @@ mod handle;
 pub mod io;
 mod metrics;
 mod reactor;
+pub mod signal;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod spawn;
