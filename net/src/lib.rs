@@ -46,10 +46,12 @@
 #![forbid(unsafe_code)]
 
 mod addr;
+pub mod serve;
 mod socket;
 pub mod tcp;
 
 pub use addr::{ToSocketAddrs, lookup_host};
+pub use serve::serve;
 pub use tcp::{TcpListener, TcpSocket, TcpStream};
 
 /// The program in the README compiles.
