@@ -1,6 +1,7 @@
 //! Affinity masks, quotas and pinning (B56).
 
-use std::mem;
+use std::ffi::CStr;
+use std::{fs, io, mem, ptr};
 
 use runtime::{Builder, Handle, Pinning, Workers};
 use support::{Child, Parent};
@@ -85,6 +86,64 @@ fn workers_that_are_not_pinned_may_use_every_cpu() {
         let runtime = Builder::new().workers(2).build().unwrap();
         assert_eq!(masks(&runtime), [&all[..]; 2]);
     });
+}
+
+/// The quota that a container with one CPU has. It is made up, in a mount namespace of this process's own.
+#[test]
+fn a_quota_of_one_cpu_gives_one_worker() {
+    const NAME: &str = "cpus::a_quota_of_one_cpu_gives_one_worker";
+    in_child(NAME, || {
+        if let Err(error) = pretend_quota() {
+            return println!("skipped: no mount namespace ({error})");
+        }
+        let runtime = Builder::new().workers(Workers::PerCore).build().unwrap();
+        assert_eq!(runtime.handle().workers(), 1);
+    });
+}
+
+/// Puts files with a quota of one CPU where this process looks for those of its control group, v1 or v2.
+fn pretend_quota() -> io::Result<()> {
+    // SAFETY: takes numbers.
+    check(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
+    mount(c"none", c"/", None, libc::MS_REC | libc::MS_PRIVATE)?;
+    mount(c"tmpfs", c"/sys/fs/cgroup", Some(c"tmpfs"), 0)?;
+    for line in fs::read_to_string("/proc/self/cgroup")?.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else {
+            continue;
+        };
+        if controllers.is_empty() {
+            let group = format!("/sys/fs/cgroup{path}");
+            fs::create_dir_all(&group)?;
+            fs::write(format!("{group}/cgroup.controllers"), "cpu")?;
+            fs::write(format!("{group}/cpu.max"), "100000 100000")?;
+        } else if controllers.split(',').any(|controller| controller == "cpu") {
+            let group = format!("/sys/fs/cgroup/cpu{path}");
+            fs::create_dir_all(&group)?;
+            fs::write(format!("{group}/cpu.cfs_quota_us"), "100000")?;
+            fs::write(format!("{group}/cpu.cfs_period_us"), "100000")?;
+        }
+    }
+    Ok(())
+}
+
+fn mount(
+    source: &CStr,
+    target: &CStr,
+    kind: Option<&CStr>,
+    flags: libc::c_ulong,
+) -> io::Result<()> {
+    let kind = kind.map_or(ptr::null(), CStr::as_ptr);
+    // SAFETY: the strings outlive the call; no data is given.
+    let result = unsafe { libc::mount(source.as_ptr(), target.as_ptr(), kind, flags, ptr::null()) };
+    check(result)
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 fn in_child(name: &str, test: impl FnOnce()) {
