@@ -66,6 +66,36 @@ fn a_block_on_in_a_forked_child_panics_with_the_cure() {
     runtime.block_on(held.use_all());
 }
 
+/// B51: the child has the memory of other workers, and none of their threads.
+#[test]
+fn a_forked_child_has_no_workers_and_does_not_wait_for_them() {
+    let _alone = alone("a child without workers");
+    let runtime = Builder::new().workers(3).build().unwrap();
+    let answers = |runtime: &Runtime| {
+        let tasks = runtime
+            .handle()
+            .spawn_on_each(|worker| async move { worker });
+        runtime
+            .block_on(futures::future::try_join_all(tasks))
+            .unwrap()
+    };
+    assert_eq!(answers(&runtime), [0, 1, 2]);
+    let mut held = Some(runtime);
+    let child = Child::fork(|| {
+        let handle = held.as_ref().unwrap().handle();
+        for worker in 0..3 {
+            is_the_cure(&panic_of(|| {
+                drop(handle.spawn_on(worker, std::future::pending::<()>));
+            }))?;
+        }
+        handle.shutdown();
+        drop(held.take());
+        Ok(())
+    });
+    child.assert_content();
+    assert_eq!(answers(held.as_ref().unwrap()), [0, 1, 2]);
+}
+
 /// B51: what another executor asks of the sockets is refused, and the parent's peers see nothing of it.
 #[test]
 fn sockets_in_a_forked_child_are_inert() {

@@ -83,7 +83,7 @@ impl Handle {
     ///
     /// # Panics
     ///
-    /// If there is no such worker.
+    /// If there is no such worker; and in a forked child of the process that built the runtime.
     ///
     /// # Examples
     ///
@@ -181,6 +181,9 @@ impl Handle {
     /// # Ok::<_, runtime::BuildError>(())
     /// ```
     pub fn shutdown(&self) {
+        if !self.0.is_at_home() {
+            return; // a forked child ends nothing of its parent's
+        }
         // By a task, as only the worker itself may touch its tasks.
         drop(self.0.spawn_on(0, || async {
             if let Some(worker) = context::try_with(Rc::clone) {

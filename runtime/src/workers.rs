@@ -20,8 +20,9 @@ use crate::cpus::Allowed;
 use crate::error::{BuildError, Cause};
 use crate::executor::{self, JoinHandle, Remote};
 use crate::metrics::Published;
-use crate::reactor::Reactor;
+use crate::reactor::driver::home::Home;
 use crate::reactor::op::wake::Bell;
+use crate::reactor::{FORKED, Reactor};
 use crate::time::Source;
 use crate::worker::Worker;
 
@@ -35,6 +36,8 @@ pub(crate) struct Crew {
     closing: AtomicBool,
     /// When the workers give up what is left to send.
     drained: Mutex<Option<Instant>>,
+    /// A forked child has none of the threads, and must not wait for what one of them has locked.
+    home: Home,
     /// Threads of workers.
     running: Mutex<usize>,
     ended: Condvar,
@@ -70,6 +73,7 @@ impl Crew {
             seats: (0..builder.worker_count()).map(|_| Seat::new()).collect(),
             closing: AtomicBool::new(false),
             drained: Mutex::default(),
+            home: Home::here(),
             running: Mutex::new(0),
             ended: Condvar::new(),
         })
@@ -114,6 +118,11 @@ impl Crew {
         Ok(Arc::clone(seat.bell.get_or_init(|| bell)))
     }
 
+    /// Whether this is the process that the runtime was built in.
+    pub(crate) fn is_at_home(&self) -> bool {
+        self.home.is_here()
+    }
+
     pub(crate) fn count(&self) -> usize {
         self.seats.len()
     }
@@ -144,6 +153,7 @@ impl Crew {
         F: Future + 'static,
         F::Output: Send + 'static,
     {
+        assert!(self.is_at_home(), "{FORKED}");
         let seat = self.seat(worker);
         if !seat.started.load(Ordering::Acquire) {
             self.start(worker);

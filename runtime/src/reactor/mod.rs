@@ -784,7 +784,7 @@ fn note_close(result: i32) {
     }
 }
 
-const FORKED: &str = "this process was forked from one with a Ringshot runtime, which it cannot use: the two would \
+pub(crate) const FORKED: &str = "this process was forked from one with a Ringshot runtime, which it cannot use: the two would \
     share one ring and its sockets. Fork before the runtime is built, start a program instead \
     (std::process::Command), or build a new runtime in the child";
 
