@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::executor::{Remote, Runnable, TaskId};
 use crate::reactor::Reactor;
+use crate::sync::thread_local;
 use crate::time::Timers;
 use crate::worker::Worker;
 

@@ -35,11 +35,14 @@ mod executor;
 mod handle;
 pub mod io;
 mod metrics;
+#[cfg(all(test, ringshot_loom))]
+mod models;
 mod reactor;
 pub mod signal;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod spawn;
+mod sync;
 pub mod time;
 mod worker;
 mod workers;

@@ -4,7 +4,6 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
@@ -12,6 +11,7 @@ use crate::context;
 use crate::executor::{Executor, Remote};
 use crate::metrics::Metrics;
 use crate::reactor::{Park, Reactor};
+use crate::sync::{AtomicBool, Ordering};
 use crate::time::{self, Source, Timers};
 use crate::workers::Crew;
 
@@ -44,7 +44,16 @@ impl Worker {
     }
 
     /// Runs turns until `future` is ready.
-    pub(crate) fn block_on<F: Future>(&self, mut future: Pin<&mut F>) -> F::Output {
+    pub(crate) fn block_on<F: Future>(&self, future: Pin<&mut F>) -> F::Output {
+        self.drive(future, |park| self.reactor.turn(park))
+    }
+
+    /// The loop of `block_on`. `enter` is the reactor's part of a turn; the models have another in its place.
+    pub(crate) fn drive<F: Future>(
+        &self,
+        mut future: Pin<&mut F>,
+        enter: impl Fn(Park),
+    ) -> F::Output {
         let main = Arc::new(MainWaker {
             woken: AtomicBool::new(true),
             remote: Arc::clone(&self.remote),
@@ -63,7 +72,7 @@ impl Worker {
                 self.reactor.refuse_child();
                 self.reactor.refill_budget();
             });
-            self.turn(|| main.woken.load(Ordering::Acquire));
+            self.turn(|| main.woken.load(Ordering::Acquire), &enter);
         }
     }
 
@@ -76,20 +85,20 @@ impl Worker {
     }
 
     /// One turn of I/O and timers. It sleeps only if there is nothing else to do.
-    fn turn(&self, main_is_woken: impl Fn() -> bool) {
+    fn turn(&self, main_is_woken: impl Fn() -> bool, enter: impl Fn(Park)) {
         // Before it may sleep, so that what others read of a sleeping worker is up to date.
         self.publish();
         let has_work = || self.executor.has_ready() || self.remote.is_pending() || main_is_woken();
         if has_work() {
-            self.reactor.turn(Park::Poll);
+            enter(Park::Poll);
         } else {
-            self.sleep(has_work);
+            self.sleep(has_work, enter);
         }
         self.executor.take_inbox();
         self.timers.fire_expired();
     }
 
-    fn sleep(&self, has_work: impl Fn() -> bool) {
+    fn sleep(&self, has_work: impl Fn() -> bool, enter: impl Fn(Park)) {
         // From here on a wake from another thread rings the bell; one that came just before is seen below.
         self.remote.prepare_sleep();
         let timers = self.timers.park_timeout();
@@ -99,7 +108,7 @@ impl Worker {
             time::Park::For(limit) => Park::Sleep(self.bounded_by_alarms(Some(limit))),
             time::Park::Forever => Park::Sleep(self.bounded_by_alarms(None)),
         };
-        self.reactor.turn(park);
+        enter(park);
         self.remote.wake_up();
         if timers == time::Park::Advance && !has_work() {
             self.timers.advance_to_next();

@@ -30,6 +30,7 @@ pub use self::{
     join::{JoinError, JoinHandle},
     yield_now::yield_now,
 };
+use crate::sync::thread;
 
 /// A task that is ready to be polled.
 pub(crate) type Runnable = async_task::Runnable;
@@ -200,7 +201,7 @@ impl Executor {
                 break;
             }
             // A task that another thread has just woken is on its way here, and nobody else may drop it.
-            std::thread::yield_now();
+            thread::yield_now();
         }
         self.remote.close();
     }
