@@ -5,7 +5,7 @@ use std::mem;
 use std::sync::{Arc, PoisonError};
 
 use super::{Runnable, TaskId};
-use crate::sync::{AtomicBool, AtomicU8, AtomicU64, Mutex, MutexGuard, Ordering, fence};
+use crate::sync::{AtomicBool, AtomicU8, AtomicU64, Mutex, MutexGuard, Ordering};
 
 /// What other threads know of a worker: a place to put woken tasks, and a bell.
 ///
@@ -16,12 +16,13 @@ use crate::sync::{AtomicBool, AtomicU8, AtomicU64, Mutex, MutexGuard, Ordering, 
 ///     └───────────────────────────────────┴──────────── worker: woke up ─────────────┘
 /// ```
 ///
-/// Both sides write, fence, then read: the worker writes SLEEPING and then looks for work, the other thread writes
-/// its work and then looks at the state. At least one of them sees the other, so no wake is lost; and only the
-/// step SLEEPING → NOTIFIED costs a system call.
+/// Both sides exchange the state, the worker before it looks for work, the other thread after it has written its work.
+/// Exchanges of one value have one order, and the later one sees what the earlier thread had written. So either the
+/// other thread finds SLEEPING, or the worker finds the work: no wake is lost. The state must never be stored plainly,
+/// which would cut this chain. Only the step SLEEPING → NOTIFIED costs a system call.
 pub(crate) struct Remote {
     inbox: Mutex<Inbox>,
-    /// Whether the inbox may hold something; spares the worker the lock in nearly every turn.
+    /// Whether the inbox holds something; spares the worker the lock in nearly every turn. Written under the lock.
     pending: AtomicBool,
     state: AtomicU8,
     rings: AtomicU64,
@@ -61,25 +62,25 @@ impl Remote {
             return;
         }
         inbox.woken.push(runnable);
-        drop(inbox);
         self.pending.store(true, Ordering::Release);
+        drop(inbox);
         self.notify();
     }
 
     /// Asks the worker to drop a task.
     pub(crate) fn abort(&self, id: TaskId) {
         let mut inbox = self.lock();
-        if !inbox.closed {
-            inbox.aborted.push(id);
+        if inbox.closed {
+            return;
         }
-        drop(inbox);
+        inbox.aborted.push(id);
         self.pending.store(true, Ordering::Release);
+        drop(inbox);
         self.notify();
     }
 
     /// Makes the worker look for work, if it sleeps. What it shall find must have been written before.
     pub(crate) fn notify(&self) {
-        fence(Ordering::SeqCst);
         if self.state.swap(NOTIFIED, Ordering::AcqRel) == SLEEPING {
             self.rings.fetch_add(1, Ordering::Relaxed);
             (self.bell)();
@@ -88,13 +89,12 @@ impl Remote {
 
     /// Worker: says that it is about to sleep. It must look for work once more after this.
     pub(crate) fn prepare_sleep(&self) {
-        self.state.store(SLEEPING, Ordering::Release);
-        fence(Ordering::SeqCst);
+        self.state.swap(SLEEPING, Ordering::AcqRel);
     }
 
     /// Worker: it is awake, and will look for work before it sleeps again.
     pub(crate) fn wake_up(&self) {
-        self.state.store(AWAKE, Ordering::Release);
+        self.state.swap(AWAKE, Ordering::AcqRel);
     }
 
     /// Worker: whether the inbox may hold something.
@@ -104,10 +104,11 @@ impl Remote {
 
     /// Worker: moves the woken tasks into `queue`, and returns the tasks to abort.
     pub(crate) fn drain_into(&self, queue: &mut VecDeque<Runnable>) -> Vec<TaskId> {
-        if !self.is_pending() || !self.pending.swap(false, Ordering::AcqRel) {
+        if !self.is_pending() {
             return Vec::new();
         }
         let mut inbox = self.lock();
+        self.pending.store(false, Ordering::Relaxed);
         queue.extend(inbox.woken.drain(..));
         mem::take(&mut inbox.aborted)
     }

@@ -1,9 +1,9 @@
 //! The shutdown, while other threads wake, abort and await the tasks.
 
 use std::future::pending;
-use std::sync::Arc;
 
 use loom::future::block_on;
+use loom::sync::Arc;
 use loom::thread;
 
 use super::{Drops, Home, after, crowded_model, model, touch};
