@@ -6,8 +6,7 @@
 //! in a second what takes weeks to happen, and a seed that fails fails again.
 //!
 //! ```
-//! use futures::{AsyncReadExt, AsyncWriteExt};
-//! # use std::{io, net::Shutdown, os::fd::OwnedFd};
+//! # use std::io;
 //! # use runtime::io::{AcceptStream, Inbox, Outbox, Socket, connect};
 //! # use futures::StreamExt;
 //!
@@ -18,10 +17,11 @@
 //! #       let address = listener.local_addr()?;
 //! #       let mut connections = AcceptStream::new(Socket::new(listener)?);
 //! #       let socket = Socket::new(socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?)?;
-//! #       let (connected, accepted) = futures::join!(connect(&socket, &address.into()), connections.next());
+//! #       let address = address.into();
+//! #       let (connected, accepted) = futures::join!(connect(&socket, &address), connections.next());
 //! #       connected?;
 //! #       let server = Socket::new(accepted.expect("endless")?)?;
-//! #       let (outbox, inbox) = (Outbox::new(socket), Inbox::new(server));
+//! #       let (outbox, mut inbox) = (Outbox::new(socket), Inbox::new(server));
 //! #       std::future::poll_fn(|cx| outbox.poll_write(cx, b"hello")).await?;
 //! #       let chunk = inbox.stream().next().await.expect("bytes")?;
 //! #       assert!(b"hello".starts_with(&chunk));
