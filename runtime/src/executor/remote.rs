@@ -142,8 +142,8 @@ impl Remote {
             return Err(runnable);
         }
         inbox.woken.push(runnable);
-        drop(inbox);
         self.pending.store(true, Ordering::Release);
+        drop(inbox);
         self.notify();
         Ok(())
     }

@@ -4,12 +4,13 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 
 use super::join::Name;
 use super::{JoinHandle, Output, Remote, TaskId, Tracked, guarded};
 use crate::context;
+use crate::sync::{Mutex, MutexGuard};
 
 /// Sends a closure to the worker of `remote`, which calls it there and runs the future that it returns.
 ///
