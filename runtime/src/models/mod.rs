@@ -18,9 +18,11 @@
 //!   under a lock.
 //! * That a bell which was rung ends the kernel's sleep. The tests with real rings show that.
 //! * Reactor, timers, sockets and buffers, which one thread has for itself.
+#![allow(clippy::unwrap_used, reason = "what is refused here fails the model")]
 
 mod shutdown;
 mod tasks;
+mod travellers;
 mod wakes;
 
 use std::cell::RefCell;
@@ -37,7 +39,6 @@ use loom::alloc::Track;
 use loom::sync::{Condvar, Mutex};
 use loom::thread::{self, ThreadId};
 
-use crate::JoinHandle;
 use crate::context::{self, Entered};
 use crate::executor::Remote;
 use crate::reactor::driver::uring::Sizes;
@@ -46,6 +47,8 @@ use crate::reactor::{Limits, Park, Reactor};
 use crate::sync::AtomicBool;
 use crate::time::Source;
 use crate::worker::Worker;
+use crate::workers::Crew;
+use crate::{Builder, JoinHandle};
 
 /// Runs a model on every interleaving. The worker is on its first thread, and the shutdown is its end.
 fn model(run: impl Fn(&Home) + Send + Sync + 'static) {
@@ -74,6 +77,7 @@ fn check(builder: loom::model::Builder, run: impl Fn(&Home) + Send + Sync + 'sta
 /// A worker on the thread that made it.
 struct Home {
     worker: Rc<Worker>,
+    remote: Arc<Remote>,
     bell: Arc<Bell>,
     _entered: Entered,
 }
@@ -87,10 +91,13 @@ impl Home {
         }));
         // It is never asked for anything.
         let reactor = Eventfd::new().map(|fd| Reactor::on_epoll(LIMITS, fd, "it is a model"));
-        let worker = Worker::new(reactor.unwrap().unwrap(), remote, Source::Real);
+        let reactor = reactor.unwrap().unwrap();
+        let crew = Crew::new(&Builder::new().workers(1));
+        let worker = Worker::new(0, crew, reactor, Arc::clone(&remote), Source::Real);
         let entered = context::enter(Rc::clone(&worker)).unwrap();
         Self {
             worker,
+            remote,
             bell,
             _entered: entered,
         }
@@ -115,7 +122,7 @@ impl Home {
 
     fn shut_down(&self) {
         touch();
-        self.worker.shut_down();
+        self.worker.shut_down(None);
     }
 }
 
