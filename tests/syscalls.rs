@@ -23,7 +23,7 @@ fn one_connection_costs_one_enter_per_message_and_no_other_call() {
     let (sender, report) = channel();
     let server = Server::start(move |stream| measured_echo(stream, sender.clone()));
     let mut pinger = Pinger::new(support::connect_many(server.addr(), 1), MESSAGE_LEN);
-    pinger.rounds((WARM_UP + MESSAGES) as usize);
+    pinger.rounds((WARM_UP + messages()) as usize);
     let cost = report.recv().unwrap();
     drop(pinger);
     server.stop();
@@ -31,7 +31,7 @@ fn one_connection_costs_one_enter_per_message_and_no_other_call() {
     if !cost.is_on_the_fast_rung() {
         return println!("no silent sends on this rung: budgets not checked");
     }
-    assert!(cost.enters <= MESSAGES * 105 / 100, "{cost:?}");
+    assert!(cost.enters <= messages() * 105 / 100, "{cost:?}");
     // A multishot receive stays armed, so all that is submitted is one send per message.
     let per_message = if runtime::features().multishot_recv.is_on() {
         1
@@ -39,15 +39,15 @@ fn one_connection_costs_one_enter_per_message_and_no_other_call() {
         2
     };
     assert!(
-        cost.submissions <= per_message * MESSAGES * 101 / 100,
+        cost.submissions <= per_message * messages() * 101 / 100,
         "{cost:?}"
     );
     // And a send that went through says nothing.
-    assert!(cost.completions <= MESSAGES * 101 / 100, "{cost:?}");
+    assert!(cost.completions <= messages() * 101 / 100, "{cost:?}");
     // Without provided buffers a receive waits for readiness and then calls `recv`.
     let expected: &[_] = match runtime::features().buffer_ring.is_on() {
         true => &[],
-        false => &[(libc::SYS_recvfrom as usize, MESSAGES)],
+        false => &[(libc::SYS_recvfrom as usize, messages())],
     };
     if let Some(other_calls) = &cost.other_calls {
         assert_eq!(other_calls, expected);
@@ -63,16 +63,21 @@ fn fifty_connections_share_their_enters() {
     let mut pinger = Pinger::new(streams, MESSAGE_LEN);
     pinger.rounds(20);
     let before = server.metrics();
-    pinger.rounds(MESSAGES as usize / CONNECTIONS);
+    pinger.rounds(messages() as usize / CONNECTIONS);
     let after = server.metrics();
     drop(pinger);
     server.stop();
     let enters = after.enters - before.enters;
-    println!("{enters} enters for {MESSAGES} messages");
+    println!("{enters} enters for {} messages", messages());
     if after.silent_sends == 0 {
         return println!("no silent sends on this rung: budgets not checked");
     }
-    assert!(enters <= MESSAGES / 2, "{enters} enters");
+    assert!(enters <= messages() / 2, "{enters} enters");
+}
+
+/// How many are counted here and now.
+fn messages() -> u64 {
+    support::rounds(MESSAGES as usize) as u64
 }
 
 /// What the worker has counted so far.
@@ -126,7 +131,7 @@ async fn measured_echo(mut stream: TcpStream, report: Sender<Cost>) -> io::Resul
         echo_one(&mut stream, &mut buf).await?;
     }
     let before = Counters::read(calls.as_ref());
-    for _ in 0..MESSAGES {
+    for _ in 0..messages() {
         echo_one(&mut stream, &mut buf).await?;
     }
     let after = Counters::read(calls.as_ref());
