@@ -1,8 +1,11 @@
 //! Peers that reset the connection, in every phase that a connection has: what arrived before is still read, then
 //! there is one error, whoever waits is woken, and all is given back. Nothing waits for the linger.
 
+use std::cell::Cell;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
+use std::rc::Rc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use futures::{AsyncReadExt, AsyncWriteExt, FutureExt, StreamExt};
@@ -162,6 +165,59 @@ fn a_reset_after_any_number_of_calls_ends_an_echo() {
             assert_is_gone(echo.await.unwrap().unwrap_err().kind());
         }
     });
+}
+
+/// Peers that say a word and reset the connection, on threads of their own, so that both may come at any moment: also
+/// in between the kernel's first look at a socket and its waiting for it, where it takes both for one piece of news. In
+/// some 10,000 connections that happens twice.
+#[test]
+fn no_reset_falls_into_the_arming_of_a_receive() {
+    const THREADS: usize = 3;
+    let _alone = alone("resets at any moment");
+    let per_thread = support::rounds(4_000);
+    build().block_on(async {
+        let listener = TcpListener::bind(support::loopback()).await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let peers = (0..THREADS).map(|_| thread::spawn(move || talk_and_reset(addr, per_thread)));
+        let peers: Vec<_> = peers.collect();
+        let (accepted, heard) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let accepting = runtime::spawn({
+            let (accepted, heard) = (accepted.clone(), heard.clone());
+            async move {
+                loop {
+                    let (stream, _) = listener.accept().await.unwrap();
+                    accepted.set(accepted.get() + 1);
+                    let heard = heard.clone();
+                    runtime::spawn(async move {
+                        // One that was reset before it was accepted may have lost what it said.
+                        let (bytes, error) = read_to_error(stream).await;
+                        assert!(bytes == b"a word" || bytes.is_empty());
+                        assert_eq!(error, ErrorKind::ConnectionReset);
+                        heard.set(heard.get() + 1);
+                    });
+                }
+            }
+        });
+        let talking =
+            runtime::spawn_blocking(|| peers.into_iter().try_for_each(|peer| peer.join()));
+        talking.await.unwrap().expect("no panic");
+        let deaf = || accepted.get() - heard.get();
+        settled("connections whose end was not heard", 0, deaf).await;
+        assert!(heard.get() > 0);
+        accepting.abort();
+    });
+}
+
+fn talk_and_reset(addr: SocketAddr, times: usize) {
+    for round in 0..times {
+        let mut peer = support::connect(addr);
+        // From nothing to as long as an accept takes.
+        for _ in 0..(round * 7919) % 20_000 {
+            std::hint::spin_loop();
+        }
+        peer.write_all(b"a word").unwrap();
+        support::reset(peer);
+    }
 }
 
 /// The connection is refused, not timed out, when its SYN is answered at last.

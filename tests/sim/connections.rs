@@ -5,7 +5,7 @@ use std::io;
 use std::pin::pin;
 
 use futures::future::{Either, join_all, select};
-use futures::{AsyncReadExt, StreamExt};
+use futures::{AsyncReadExt, AsyncWriteExt, StreamExt};
 use net::{TcpListener, TcpStream};
 use runtime::sim::Faults;
 use runtime::time::{Duration, timeout};
@@ -113,5 +113,48 @@ fn a_connect_that_is_given_up_leaves_nothing() {
         }
         server.abort();
         assert!(server.await.is_err());
+    });
+}
+
+/// A peer says something and resets the connection; however these two fall into the turns, both are heard.
+#[test]
+fn a_reset_behind_the_last_bytes_is_heard() {
+    explore(Faults::hidden(), async |rng| {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let address = listener.local_addr().expect("an address");
+        let count = 1 + rng.below(12);
+        let mut talker = rng.fork();
+        let talking = async {
+            for _ in 0..count {
+                let mut stream = TcpStream::connect(address).await.expect("connected");
+                for _ in 0..talker.below(4) {
+                    let bytes = vec![b'.'; talker.size(100)];
+                    stream.write_all(&bytes).await.expect("taken");
+                    pause(&mut talker).await;
+                }
+                let linger = Some(Duration::ZERO);
+                stream.set_linger(linger).expect("set");
+            }
+        };
+        let hearing = async {
+            let mut listeners = Vec::new();
+            for _ in 0..count {
+                let (mut stream, _) = listener.accept().await.expect("accepted");
+                listeners.push(runtime::spawn(async move {
+                    let mut heard = [0; 40];
+                    loop {
+                        match stream.read(&mut heard).await {
+                            Ok(n) => assert!(n > 0, "a reset is no end"),
+                            Err(error) => return error.kind(),
+                        }
+                    }
+                }));
+            }
+            join_all(listeners).await
+        };
+        let ((), ends) = futures::join!(talking, hearing);
+        for end in ends {
+            assert_eq!(end.expect("no panic"), io::ErrorKind::ConnectionReset);
+        }
     });
 }

@@ -83,6 +83,8 @@ pub(crate) struct Reactor {
     /// Outboxes whose owner is gone and that still hold bytes.
     draining: Cell<usize>,
     inboxes: RefCell<Slab<Weak<RecvOp>>>,
+    /// An alarm is set for them to listen again.
+    doubting: Cell<bool>,
     alarms: Alarms,
     pool: Rc<Pool>,
     pub(crate) spares: Spares,
@@ -175,6 +177,7 @@ impl Reactor {
             dirty: RefCell::default(),
             draining: Cell::new(0),
             inboxes: RefCell::default(),
+            doubting: Cell::new(false),
             alarms: Alarms::default(),
             pool,
             spares: Spares::default(),
@@ -374,11 +377,15 @@ impl Reactor {
         if self.pool.queued() * 4 < self.pool.born() {
             return;
         }
-        let inboxes: Vec<Rc<RecvOp>> = (self.inboxes.borrow().iter())
-            .filter_map(|(_, inbox)| inbox.upgrade())
-            .collect();
-        for inbox in inboxes {
-            inbox.copy_out();
+        self.each_inbox(RecvOp::copy_out);
+    }
+
+    /// `act` must not make or drop an inbox.
+    fn each_inbox(&self, mut act: impl FnMut(&RecvOp)) {
+        for (_, inbox) in self.inboxes.borrow().iter() {
+            if let Some(inbox) = inbox.upgrade() {
+                act(&inbox);
+            }
         }
     }
 
@@ -605,6 +612,14 @@ impl Reactor {
         drop(inbox);
     }
 
+    /// An inbox may have missed the end of its connection, which it will know when it listens again.
+    pub(crate) fn listen_again_later(self: &Rc<Self>) {
+        if !self.doubting.replace(true) {
+            let this: Rc<dyn Alarm> = Rc::clone(self) as _;
+            self.set_alarm(QUIET, Rc::downgrade(&this));
+        }
+    }
+
     pub(crate) fn set_alarm(&self, after: Duration, alarm: Weak<dyn Alarm>) {
         // An alarm beyond the end of the clock never rings.
         if let Some(at) = self.now().checked_add(after) {
@@ -736,6 +751,18 @@ impl Reactor {
     }
 }
 
+impl Alarm for Reactor {
+    fn ring(self: Rc<Self>) {
+        self.doubting.set(false);
+        let mut again = false;
+        let mut looks = MAX_LOOKS;
+        self.each_inbox(|inbox| again |= inbox.listen_again(&mut looks));
+        if again {
+            self.listen_again_later();
+        }
+    }
+}
+
 /// Registers a ring of buffers, smaller where there is no memory for it. Returns how many buffers it takes.
 fn register_buffers(uring: &mut Uring, buffers: u16) -> Result<u16, BuildError> {
     let mut registered = buffers;
@@ -796,6 +823,12 @@ const MAX_ENTRIES: u32 = 1 << 15;
 
 /// A ring of buffers does not get any smaller.
 const MIN_BUFFERS: u16 = 16;
+
+/// A receive that may have missed the end, and was quiet for one to two times that long, is looked at.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// So many of them at once, at most: each costs a system call.
+const MAX_LOOKS: u32 = 1000;
 
 /// How long to leave a kernel alone that has no memory for a submission.
 const REFUSAL_PAUSE: Duration = Duration::from_millis(1);

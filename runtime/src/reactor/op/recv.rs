@@ -55,8 +55,7 @@ struct State {
     paced: u8,
     /// The last completion said that the socket holds more, or nothing was received yet.
     maybe_more: bool,
-    /// Chunks of a multishot, from its start until the socket is empty for the first time; [`EMPTIED`] from then on.
-    first_chunks: u8,
+    hearing: Hearing,
     waiters: Waiters,
 }
 
@@ -67,6 +66,36 @@ enum Phase {
     InFlight(Key),
     /// In flight and cancelled; data may still come before its end.
     Stopping(Key),
+}
+
+/// Whether a multishot that goes on can have missed the connection's end.
+///
+/// What the kernel finds while it arms an op is one piece of news to it, and it is spent when the socket was emptied.
+/// A reset (or a Unix peer's end) that came together with the bytes is part of it: the kernel does not look again, and
+/// nothing else will ever happen on the socket. Later news are counted, so a reset is a second one and is looked at
+/// (since 7.0 and the stable kernels of that time). A new op looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hearing {
+    /// The socket was not empty yet. So many chunks have come.
+    Untried(u8),
+    /// It was emptied once: before the op was armed, or by what was found while it was.
+    EmptiedOnce { quiet: bool },
+    /// It was emptied twice, so at least once by what was found.
+    EmptiedTwice { quiet: bool },
+    /// There was news afterwards, so more will be told.
+    Proved,
+}
+
+impl Hearing {
+    fn is_doubted(self) -> bool {
+        matches!(self, Self::EmptiedOnce { .. } | Self::EmptiedTwice { .. })
+    }
+}
+
+impl Default for Hearing {
+    fn default() -> Self {
+        Self::Untried(0)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -232,6 +261,27 @@ impl RecvOp {
         }
     }
 
+    /// Called now and then, and looks whether the op has missed something, if that may be and there are `looks` left.
+    /// Whether it wants another call.
+    pub(crate) fn listen_again(&self, looks: &mut u32) -> bool {
+        let mut state = self.state.borrow_mut();
+        let (Hearing::EmptiedOnce { quiet } | Hearing::EmptiedTwice { quiet }) = &mut state.hearing
+        else {
+            return false;
+        };
+        if !mem::replace(quiet, true) || *looks == 0 {
+            return true;
+        }
+        *looks -= 1;
+        // What comes from now on is news.
+        state.hearing = Hearing::Proved;
+        drop(state);
+        if self.reactor().system().is_readable(self.socket.as_raw_fd()) {
+            self.arm_anew();
+        }
+        false
+    }
+
     // ---- arming ----
 
     fn register(&self, waker: &Waker) {
@@ -265,7 +315,7 @@ impl RecvOp {
             Some(key) => {
                 let mut state = self.state.borrow_mut();
                 state.phase = Phase::InFlight(key);
-                state.first_chunks = 0;
+                state.hearing = Hearing::default();
             }
             None => self.fail(libc::ECANCELED),
         }
@@ -386,17 +436,23 @@ impl State {
         }
     }
 
-    /// Whether a multishot that goes on may have missed the connection's end.
+    /// A chunk has come and more may follow. Whether the op must have missed what came with it, if anything did.
     ///
-    /// One that finds more than it takes in one go is continued because of the news that there is something. A reset
-    /// (or a Unix peer's end) that is there by then is part of the same news, and they are spent when the socket was
-    /// emptied: the kernel does not look again, and nothing else will ever happen on the socket. A new op looks.
+    /// One that finds more than it takes in one go has certainly been continued because of a single piece of news.
+    /// Where it found less, that takes a rare moment: it is looked at when the socket stays quiet.
     fn is_deaf(&mut self, nonempty: bool) -> bool {
-        if self.first_chunks == EMPTIED {
-            return false;
-        }
-        self.first_chunks = (self.first_chunks + 1).min(ONE_GO + 1);
-        !nonempty && mem::replace(&mut self.first_chunks, EMPTIED) > ONE_GO
+        let quiet = false;
+        let (next, deaf) = match self.hearing {
+            Hearing::Untried(chunks) if nonempty => {
+                (Hearing::Untried(chunks.saturating_add(1)), false)
+            }
+            Hearing::Untried(chunks) => (Hearing::EmptiedOnce { quiet }, chunks >= ONE_GO),
+            Hearing::EmptiedOnce { .. } if nonempty => (Hearing::EmptiedOnce { quiet }, false),
+            Hearing::EmptiedOnce { .. } => (Hearing::EmptiedTwice { quiet }, false),
+            Hearing::EmptiedTwice { .. } | Hearing::Proved => (Hearing::Proved, false),
+        };
+        self.hearing = next;
+        deaf
     }
 
     /// Keeps a chunk. A reader that lags behind must not hold a whole pool buffer for each few bytes.
@@ -546,9 +602,12 @@ unsafe impl Op for RecvOp {
                 errno => state.end = Some(End::Error(errno)),
             },
         }
+        let doubted = state.hearing.is_doubted();
         drop(state);
         if deaf && !stopped {
             self.arm_anew();
+        } else if doubted && done.more {
+            self.reactor().listen_again_later();
         }
         self.go_on(starved, stopped);
         let waiters = {
@@ -601,9 +660,6 @@ const RECVSEND_POLL_FIRST: u16 = 1 << 0;
 
 /// Chunks that a multishot takes before it lets others go first (the kernel's `MULTISHOT_MAX_RETRY`).
 const ONE_GO: u8 = 32;
-
-/// The socket of a multishot was empty once.
-const EMPTIED: u8 = u8::MAX;
 
 /// What a socket receives at most at once while the pool is empty.
 const HEAP_CHUNK: usize = 4096;

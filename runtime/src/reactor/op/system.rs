@@ -28,6 +28,9 @@ pub(crate) trait System {
 
     fn shutdown(&self, socket: BorrowedFd<'_>, how: Shutdown) -> io::Result<()>;
 
+    /// Whether a receive would find something: bytes, an end or an error. Takes none of it.
+    fn is_readable(&self, fd: RawFd) -> bool;
+
     /// What the reactor's own deadlines are measured by.
     fn now(&self) -> Instant;
 
@@ -87,6 +90,16 @@ impl System for Linux {
 
     fn shutdown(&self, socket: BorrowedFd<'_>, how: Shutdown) -> io::Result<()> {
         SockRef::from(&socket).shutdown(how)
+    }
+
+    fn is_readable(&self, fd: RawFd) -> bool {
+        let mut poll = libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one `pollfd`, which lives until the call returns.
+        unsafe { libc::poll(&raw mut poll, 1, 0) > 0 }
     }
 
     fn now(&self) -> Instant {

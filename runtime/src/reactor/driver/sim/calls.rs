@@ -70,6 +70,12 @@ impl System for Calls {
         world.network.shutdown(socket.as_raw_fd(), how, arrival)
     }
 
+    fn is_readable(&self, fd: RawFd) -> bool {
+        let world = self.0.borrow();
+        let (events, _) = world.network.poll(fd, world.now.get());
+        events & libc::POLLIN as u32 != 0
+    }
+
     fn now(&self) -> Instant {
         self.0.borrow().now.get()
     }

@@ -42,6 +42,9 @@ pub struct Faults {
     pub interruptions: f64,
     /// A cancel does not find its operation, which goes on (ENOENT), or not in time (EALREADY).
     pub missed_cancels: f64,
+    /// A multishot receive that has found nothing when it was armed is told of nothing but what comes next: a reset
+    /// that is there by then is never heard.
+    pub spent_news: f64,
     /// A readiness is told that is not there.
     pub false_readiness: f64,
     /// Visible: a connection is reset, for each time that it is sent to.
@@ -66,6 +69,7 @@ impl Faults {
             partial_submissions: 0.0,
             interruptions: 0.0,
             missed_cancels: 0.0,
+            spent_news: 0.0,
             false_readiness: 0.0,
             resets: 0.0,
             refusals: 0.0,
@@ -86,6 +90,7 @@ impl Faults {
             partial_submissions: 0.3,
             interruptions: 0.3,
             missed_cancels: 0.5,
+            spent_news: 0.5,
             false_readiness: 0.2,
             ..Self::none()
         }
@@ -115,6 +120,7 @@ impl Faults {
             partial_submissions: rate(self.partial_submissions),
             interruptions: rate(self.interruptions),
             missed_cancels: rate(self.missed_cancels),
+            spent_news: rate(self.spent_news),
             false_readiness: rate(self.false_readiness),
             resets: rate(self.resets),
             refusals: rate(self.refusals),

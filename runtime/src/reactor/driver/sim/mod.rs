@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 use self::calls::Calls;
 pub use self::faults::Faults;
 use self::network::Network;
-use self::sqe::{Memory, Opcode, Recv, Slices, Sqe};
+use self::sqe::{Hearing, Memory, Opcode, Recv, Slices, Sqe};
 use super::{Cqe, Driver, DriverCounters, Park, Request};
 use crate::reactor::op::system::System;
 
@@ -514,10 +514,17 @@ impl Sim {
     /// A receive into a buffer of the kernel's choice.
     fn recv_provided(&mut self, fd: RawFd, recv: &mut Recv) -> Tried {
         let multishot = recv.multishot;
+        if recv.hearing == Hearing::Nothing {
+            return Tried::Pending;
+        }
         let missing = self.chance(|faults| faults.missing_buffers);
         let mut world = self.world.borrow_mut();
         let (events, _) = world.network.poll(fd, world.now.get());
         if events & libc::POLLIN as u32 == 0 {
+            if multishot && recv.hearing == Hearing::Arming {
+                let once = world.chance(|faults| faults.spent_news);
+                recv.hearing = if once { Hearing::Once } else { Hearing::All };
+            }
             // Armed without a buffer at hand it ends at once (facts: at arm time, too), by chance.
             let ends = self.buffers.is_empty() && world.rng.bool();
             return if ends { NO_BUFFERS } else { Tried::Pending };
@@ -539,7 +546,16 @@ impl Sim {
         self.buffers.pop_front();
         into.write(&bytes);
         let len = len_of(&bytes);
-        let flags = BUFFER | u32::from(id) << BUFFER_SHIFT | nonempty(&world.network, fd);
+        let nonempty = nonempty(&world.network, fd);
+        if recv.hearing == Hearing::Once && nonempty == 0 {
+            let reset = events & libc::POLLERR as u32 != 0;
+            recv.hearing = if reset {
+                Hearing::Nothing
+            } else {
+                Hearing::All
+            };
+        }
+        let flags = BUFFER | u32::from(id) << BUFFER_SHIFT | nonempty;
         if let Some(left) = &mut recv.left {
             *left = left.saturating_sub(len as u32);
             if *left == 0 {

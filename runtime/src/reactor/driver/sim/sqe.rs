@@ -34,6 +34,20 @@ pub(super) struct Recv {
     pub(super) poll_first: bool,
     /// What a multishot may still deliver.
     pub(super) left: Option<u32>,
+    pub(super) hearing: Hearing,
+}
+
+/// What a multishot receive will be told of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Hearing {
+    /// It is being armed and has not found its socket empty yet.
+    #[default]
+    Arming,
+    /// What it finds next is told in one go.
+    Once,
+    All,
+    /// A reset was part of what was told.
+    Nothing,
 }
 
 /// Memory that an entry points to.
@@ -101,6 +115,7 @@ impl Layout {
                 multishot: self.priority & RECV_MULTISHOT != 0,
                 poll_first: self.priority & POLL_FIRST != 0,
                 left: (self.optional_len > 0).then_some(self.optional_len),
+                hearing: Hearing::default(),
             }),
             SEND => Opcode::Send {
                 bytes: Slices(vec![memory]),
