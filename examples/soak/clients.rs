@@ -168,8 +168,10 @@ impl Round<'_> {
 
     async fn slow_reader(&mut self) -> io::Result<()> {
         self.habits.slow = true;
-        let request = self.request(Work::Source, 1 << 20);
-        let stream = if self.habits.rng.one_in(2) {
+        let narrow = self.habits.rng.one_in(2);
+        let most = if narrow { NARROW_MOST } else { 1 << 20 };
+        let request = self.request(Work::Source, most);
+        let stream = if narrow {
             // The kernel keeps little here, so it is the server that has to wait.
             let socket = TcpSocket::new_v4()?;
             socket.set_recv_buffer_size(4096)?;
@@ -385,3 +387,7 @@ impl Round<'_> {
         Ok(stream)
     }
 }
+
+/// The most that is sent to a socket with the smallest receive buffer. Once the window that it offers is smaller than a
+/// segment, TCP sends on nothing but its persist timer: some 2 KB each 200 ms.
+const NARROW_MOST: usize = 64 << 10;
