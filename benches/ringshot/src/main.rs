@@ -1,13 +1,15 @@
 //! Ringshot's servers, as its README and its examples write them.
 //!
 //! Variants: `lease` sends each received buffer back, `copy` is `copy_buf` between the halves, `read` is the program
-//! that one would write for tokio.
+//! that one would write for tokio. `timers` takes orders, and sleeps as often as it is told.
 
 use std::io;
+use std::time::Duration;
 
 use futures::io::copy_buf;
-use futures::{AsyncReadExt, AsyncWriteExt, StreamExt};
+use futures::{AsyncReadExt, AsyncWriteExt, StreamExt, poll};
 use net::{TcpListener, TcpSocket, TcpStream};
+use runtime::time::{Instant, sleep_until};
 use server::{BACKLOG, BUFFER, Job, Mode};
 
 #[runtime::main]
@@ -24,6 +26,7 @@ async fn main() -> io::Result<()> {
             (_, "lease") => drop(runtime::spawn(async move { lease(&mut stream).await })),
             (_, "copy") => drop(runtime::spawn(async move { copy(&mut stream).await })),
             (_, "read") => drop(runtime::spawn(async move { read(&mut stream).await })),
+            (_, "timers") => drop(runtime::spawn(async move { timers(&mut stream).await })),
             (_, variant) => return Err(io::Error::other(format!("no variant {variant:?}"))),
         }
     }
@@ -69,3 +72,28 @@ async fn packets(stream: &mut TcpStream) -> io::Result<()> {
     }
     Ok(())
 }
+
+/// All at the same time, and all in before the first is due: each is inserted, and each fires.
+async fn timers(stream: &mut TcpStream) -> io::Result<()> {
+    let mut order = [0; 8];
+    loop {
+        stream.read_exact(&mut order).await?;
+        let start = Instant::now() + LEAD;
+        let late = |number| start + SPREAD * number / 1000;
+        // Scattered, and the same in every run.
+        let due = (0..u64::from_le_bytes(order)).map(|number| late((number * 7919 % 1000) as u32));
+        let mut sleeps: Vec<_> = due.map(|due| Box::pin(sleep_until(due))).collect();
+        for sleep in &mut sleeps {
+            // None is due yet, and one that is takes a turn.
+            let _pending = poll!(sleep);
+        }
+        for sleep in sleeps {
+            sleep.await;
+        }
+        stream.write_all(&[server::DONE]).await?;
+    }
+}
+
+/// Under valgrind it takes a while to insert so many.
+const LEAD: Duration = Duration::from_secs(2);
+const SPREAD: Duration = Duration::from_millis(1);

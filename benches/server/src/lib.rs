@@ -22,6 +22,10 @@ pub const PERIOD: usize = 1 << 16;
 /// Connections that may wait to be accepted, for every server.
 pub const BACKLOG: i32 = 1024;
 
+/// A server that takes orders reads a number of operations (a `u64`, little-endian), and writes this when it has done
+/// them.
+pub const DONE: u8 = b'.';
+
 /// What a server does with its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {

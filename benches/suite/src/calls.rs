@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -144,14 +144,18 @@ impl Drop for Tool {
     }
 }
 
-/// A directory that goes away again.
-struct Scratch(PathBuf);
+/// A directory that goes away again. A process has one at a time.
+pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
-    fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         let path = std::env::temp_dir().join(format!("ringshot-bench-{}", std::process::id()));
         fs::create_dir_all(&path)?;
         Ok(Self(path))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
     }
 
     fn fifo(&self, name: &str) -> io::Result<PathBuf> {

@@ -8,6 +8,7 @@
 mod calibrate;
 mod calls;
 mod catalogue;
+mod count;
 mod load;
 mod measure;
 mod process;
@@ -23,6 +24,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 
 use crate::catalogue::{Kind, PEERS, Peer, SCENARIOS, Scenario};
+use crate::count::Count;
 use crate::results::{PeerEntry, Results, Settings};
 use crate::run::Plan;
 
@@ -45,6 +47,15 @@ enum Command {
         /// Where to write
         #[arg(long, default_value = "docs")]
         directory: PathBuf,
+    },
+    /// Count instructions under callgrind and compare them with benches/budget.toml
+    Count {
+        /// Make the counts the budget
+        #[arg(long)]
+        write: bool,
+        /// How often each count is taken; the median is used
+        #[arg(long, default_value_t = 1)]
+        repeats: usize,
     },
     /// Print the scenarios and the servers
     List,
@@ -79,6 +90,11 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(args) => run(&args),
         Command::Report { results, directory } => report(results, &directory),
+        Command::Count { write, repeats } => Count {
+            repeats: repeats.max(1),
+            write,
+        }
+        .run(),
         Command::List => {
             list();
             Ok(ExitCode::SUCCESS)

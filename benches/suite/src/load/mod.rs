@@ -5,6 +5,7 @@
 
 mod echo;
 mod idle;
+mod orders;
 mod packets;
 mod short;
 
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::echo::Echo;
 pub(crate) use self::idle::Idle;
+pub(crate) use self::orders::Orders;
 pub(crate) use self::packets::Packets;
 pub(crate) use self::short::Short;
 
