@@ -1,20 +1,33 @@
 //! Ringshot's servers, as its README and its examples write them.
 //!
 //! Variants: `lease` sends each received buffer back, `copy` is `copy_buf` between the halves, `read` is the program
-//! that one would write for tokio. `timers` takes orders, and sleeps as often as it is told.
+//! that one would write for tokio. `gather` gives packets away instead of having them copied.
+//! `one-entry`, `one-packet` and
+//! `65-packets` take a mechanism away, or most of it. `timers` takes orders, and sleeps as often as it is told.
 
 use std::io;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::io::copy_buf;
 use futures::{AsyncReadExt, AsyncWriteExt, StreamExt, poll};
 use net::{TcpListener, TcpSocket, TcpStream};
+use runtime::Builder;
 use runtime::time::{Instant, sleep_until};
-use server::{BACKLOG, BUFFER, Job, Mode};
+use server::{BACKLOG, BUFFER, Job, Mode, PACKET};
 
-#[runtime::main]
-async fn main() -> io::Result<()> {
+fn main() -> io::Result<()> {
     let job = Job::from_args()?;
+    let builder = match job.variant.as_str() {
+        "one-entry" => Builder::new().ring_entries(1),
+        "one-packet" => Builder::new().send_high_water(PACKET),
+        "65-packets" => Builder::new().send_high_water(65 * PACKET),
+        _ => Builder::new(),
+    };
+    builder.build()?.block_on(serve(job))
+}
+
+async fn serve(job: Job) -> io::Result<()> {
     let listener = listen()?;
     server::announce(listener.local_addr()?)?;
     let mut incoming = listener.incoming();
@@ -22,8 +35,13 @@ async fn main() -> io::Result<()> {
         let mut stream = stream?;
         // How a connection ends is not this program's concern, so the tasks are detached.
         match (job.mode, job.variant.as_str()) {
+            (Mode::Packets, "gather") => {
+                drop(runtime::spawn(async move { gather(&mut stream).await }))
+            }
             (Mode::Packets, _) => drop(runtime::spawn(async move { packets(&mut stream).await })),
-            (_, "lease") => drop(runtime::spawn(async move { lease(&mut stream).await })),
+            (_, "lease" | "one-entry") => {
+                drop(runtime::spawn(async move { lease(&mut stream).await }))
+            }
             (_, "copy") => drop(runtime::spawn(async move { copy(&mut stream).await })),
             (_, "read") => drop(runtime::spawn(async move { read(&mut stream).await })),
             (_, "timers") => drop(runtime::spawn(async move { timers(&mut stream).await })),
@@ -69,6 +87,13 @@ async fn read(stream: &mut TcpStream) -> io::Result<()> {
 async fn packets(stream: &mut TcpStream) -> io::Result<()> {
     for packet in server::packets() {
         stream.write_all(packet).await?;
+    }
+    Ok(())
+}
+
+async fn gather(stream: &mut TcpStream) -> io::Result<()> {
+    for packet in server::packets() {
+        stream.send(Bytes::from_static(packet)).await?;
     }
     Ok(())
 }

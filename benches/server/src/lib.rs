@@ -25,6 +25,8 @@ pub const BACKLOG: i32 = 1024;
 /// A server that takes orders reads a number of operations (a `u64`, little-endian), and writes this when it has done
 /// them.
 pub const DONE: u8 = b'.';
+/// How many operations the generator orders at once when it measures.
+pub const ORDER: u64 = 1 << 14;
 
 /// What a server does with its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -27,6 +27,8 @@ pub(crate) enum Load {
     Packets {
         connections: usize,
     },
+    /// Work that the server is told to do.
+    Orders,
 }
 
 impl Scenario {
@@ -44,6 +46,7 @@ impl Scenario {
             Load::Echo { .. } => "message",
             Load::Short { .. } | Load::Idle { .. } => "connection",
             Load::Packets { .. } => "packet",
+            Load::Orders => "no-op",
         }
     }
 
@@ -54,6 +57,7 @@ impl Scenario {
             | Load::Idle { connections }
             | Load::Packets { connections } => connections,
             Load::Short { at_once, .. } => at_once,
+            Load::Orders => 1,
         }
     }
 
@@ -137,6 +141,8 @@ pub(crate) struct Peer {
     pub(crate) package: &'static str,
     pub(crate) binary: &'static str,
     pub(crate) variant: &'static str,
+    /// Variables that it is started with.
+    pub(crate) environment: &'static [(&'static str, &'static str)],
     /// The crate whose version the report names.
     pub(crate) dependency: Option<&'static str>,
     /// The letters of its scenarios.
@@ -186,11 +192,12 @@ const RIVAL: Peer = Peer {
     package: "",
     binary: "",
     variant: "",
+    environment: &[],
     dependency: None,
     scenarios: ALL,
 };
 
-const OURS: Peer = Peer {
+pub(crate) const OURS: Peer = Peer {
     kind: Kind::Ours,
     home: Home::Main,
     package: "bench-ringshot",
@@ -198,14 +205,14 @@ const OURS: Peer = Peer {
     ..RIVAL
 };
 
-const TOKIO: Peer = Peer {
+pub(crate) const TOKIO: Peer = Peer {
     package: "peer-tokio",
     binary: "peer-tokio",
     dependency: Some("tokio"),
     ..RIVAL
 };
 
-const RINGS: Peer = Peer {
+pub(crate) const RINGS: Peer = Peer {
     kind: Kind::Loop,
     package: "peer-rings",
     dependency: Some("io-uring"),

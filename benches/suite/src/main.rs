@@ -11,22 +11,26 @@ mod catalogue;
 mod count;
 mod load;
 mod measure;
+mod micro;
 mod process;
 mod report;
 mod results;
 mod run;
+mod seeds;
 mod servers;
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
 use crate::catalogue::{Kind, PEERS, Peer, SCENARIOS, Scenario};
 use crate::count::Count;
-use crate::results::{PeerEntry, Results, Settings};
+use crate::report::Parts;
+use crate::results::{PeerEntry, Settings};
 use crate::run::Plan;
+use crate::seeds::{SEEDS, Seed};
 
 /// Benchmarks of Ringshot against other runtimes and against hand-written loops
 #[derive(Parser)]
@@ -39,15 +43,23 @@ struct Cli {
 enum Command {
     /// Measure, print a summary, and keep the raw data in `benches/suite/results`
     Run(RunArgs),
-    /// Write docs/benchmarks.md and its plots from a run
+    /// Write docs/benchmarks.md and its plots from the last runs of `run`, `micro` and `seeds`
     Report {
-        /// The raw data [default: the last run]
+        /// The raw data of `run` [default: the last one]
         #[arg(long)]
         results: Option<PathBuf>,
         /// Where to write
         #[arg(long, default_value = "docs")]
         directory: PathBuf,
     },
+    /// Measure the executor without a network, against tokio
+    Micro {
+        /// Rounds of all benchmarks, of about a minute each
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+    },
+    /// Measure five of the kernel's mechanisms, each on and off
+    Seeds(SeedArgs),
     /// Count instructions under callgrind and compare them with benches/budget.toml
     Count {
         /// Make the counts the budget
@@ -86,10 +98,28 @@ struct RunArgs {
     no_calls: bool,
 }
 
+#[derive(Args)]
+struct SeedArgs {
+    /// A look that takes some two minutes (once the servers are built)
+    #[arg(long)]
+    quick: bool,
+    /// Which of them: accept, enter, batch, recv, send
+    #[arg(long, value_delimiter = ',', value_parser = parse_seed)]
+    only: Vec<&'static Seed>,
+    /// Rounds of each measurement [default: 7, quick: 3]
+    #[arg(long)]
+    rounds: Option<usize>,
+    /// Seconds of each measurement [default: 1, quick: 0.25]
+    #[arg(long)]
+    seconds: Option<f64>,
+}
+
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(args) => run(&args),
         Command::Report { results, directory } => report(results, &directory),
+        Command::Micro { rounds } => micro(rounds.max(1)),
+        Command::Seeds(args) => seeds(&args),
         Command::Count { write, repeats } => Count {
             repeats: repeats.max(1),
             write,
@@ -124,6 +154,7 @@ fn run(args: &RunArgs) -> io::Result<ExitCode> {
             repeats_in_all: if quick { 100 } else { 10_000 },
         },
         count_calls: !args.no_calls,
+        directory: results::directory(""),
     };
     let (results, path) = plan.run()?;
     println!("{}", report::summary(&results));
@@ -142,13 +173,51 @@ fn run(args: &RunArgs) -> io::Result<ExitCode> {
     })
 }
 
-fn report(results: Option<PathBuf>, directory: &std::path::Path) -> io::Result<ExitCode> {
-    let path = match results {
-        Some(path) => path,
-        None => results::latest()?,
+fn seeds(args: &SeedArgs) -> io::Result<ExitCode> {
+    let quick = args.quick;
+    let chosen = or_all(&args.only, &SEEDS);
+    let keys: String = chosen.iter().map(|seed| seed.scenarios).collect();
+    let rounds = args.rounds.unwrap_or(if quick { 3 } else { 7 });
+    let plan = Plan {
+        scenarios: keys.chars().filter_map(seeds::scenario).collect(),
+        peers: (seeds::CASES.iter())
+            .filter(|case| keys.chars().any(|key| case.scenarios.contains(key)))
+            .collect(),
+        settings: Settings {
+            quick,
+            rounds: rounds.max(1),
+            seconds: args.seconds.unwrap_or(if quick { 0.25 } else { 1.0 }),
+            short_connections: seeds::CONNECTIONS,
+            idle_rounds: 0,
+            repeats: if quick { 1 } else { 3 },
+            repeats_in_all: if quick { 50 } else { 1_000 },
+        },
+        count_calls: true,
+        directory: results::directory(seeds::PART),
     };
-    let written = report::write(&Results::load(&path)?, directory)?;
-    println!("{}", written.display());
+    let (results, path) = plan.run()?;
+    println!("{}", report::seeds_summary(&results));
+    println!("raw data: {}", path.display());
+    let complete = results.failures.is_empty();
+    Ok(
+        if complete && results.peers.iter().all(|peer| peer.build_error.is_none()) {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        },
+    )
+}
+
+fn micro(rounds: usize) -> io::Result<ExitCode> {
+    let (figures, path) = micro::run(rounds)?;
+    println!("{}", report::micro_summary(&figures));
+    println!("raw data: {}", path.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn report(results: Option<PathBuf>, directory: &Path) -> io::Result<ExitCode> {
+    let parts = Parts::latest(results, directory)?;
+    println!("{}", report::write(&parts, directory)?.display());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -174,6 +243,11 @@ fn parse_scenario(text: &str) -> Result<&'static Scenario, String> {
     let key = text.chars().next().filter(|_| text.len() == 1);
     key.and_then(catalogue::scenario)
         .ok_or_else(|| "a scenario is one letter from a to h".to_owned())
+}
+
+fn parse_seed(name: &str) -> Result<&'static Seed, String> {
+    let seed = SEEDS.iter().find(|seed| seed.name == name);
+    seed.ok_or_else(|| "the seeds are accept, enter, batch, recv, send".to_owned())
 }
 
 fn parse_peer(name: &str) -> Result<&'static Peer, String> {

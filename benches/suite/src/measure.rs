@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::calibrate::{Calibration, TOLERANCE};
 use crate::calls::Counter;
 use crate::catalogue::{Load, Peer, Scenario};
-use crate::load::{Echo, Idle, Packets, Phase, Short, Until};
+use crate::load::{Echo, Idle, Orders, Packets, Phase, Short, Until};
 use crate::process::{Server, own_cpu_nanoseconds};
 use crate::results::{Calls, Sample, Settings};
 
@@ -116,6 +116,7 @@ enum Running {
     Short(Short),
     Packets(Packets),
     Idle(Idle),
+    Orders(Orders),
 }
 
 impl Running {
@@ -130,6 +131,7 @@ impl Running {
             Load::Short { at_once, .. } => Self::Short(Short::new(address, at_once)?),
             Load::Packets { connections } => Self::Packets(Packets::connect(address, connections)?),
             Load::Idle { connections } => Self::Idle(Idle::prepare(address, connections)?),
+            Load::Orders => Self::Orders(Orders::connect(address)?),
         })
     }
 
@@ -143,6 +145,7 @@ impl Running {
             }
             Self::Packets(packets) => packets.run(tenth).map(drop),
             Self::Idle(idle) => idle.open(),
+            Self::Orders(orders) => orders.run(tenth).map(drop),
         }
     }
 
@@ -153,6 +156,7 @@ impl Running {
             Self::Short(short) => short.run(Until::Operations(settings.short_connections)),
             Self::Packets(packets) => packets.run(end),
             Self::Idle(idle) => idle.rest(),
+            Self::Orders(orders) => orders.run(end),
         }
     }
 }

@@ -39,6 +39,7 @@ impl Server {
         command
             .arg(scenario.mode().to_string())
             .arg(peer.variant)
+            .envs(peer.environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log);

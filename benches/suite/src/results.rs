@@ -123,11 +123,7 @@ pub(crate) struct Failure {
 
 impl Results {
     pub(crate) fn save(&self, path: &Path) -> io::Result<()> {
-        let text = serde_json::to_string_pretty(self)?;
-        if let Some(directory) = path.parent() {
-            fs::create_dir_all(directory)?;
-        }
-        fs::write(path, text + "\n")
+        save(self, path)
     }
 
     pub(crate) fn load(path: &Path) -> io::Result<Self> {
@@ -222,21 +218,27 @@ fn first_line(command: &mut Command) -> String {
     text.lines().next().unwrap_or("unknown").trim().to_owned()
 }
 
-/// Where runs are kept.
-pub(crate) fn directory() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("results")
+/// Writes raw data.
+pub(crate) fn save(data: &impl Serialize, path: &Path) -> io::Result<()> {
+    let text = serde_json::to_string_pretty(data)?;
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory)?;
+    }
+    fs::write(path, text + "\n")
 }
 
-/// The run that was written last.
-pub(crate) fn latest() -> io::Result<PathBuf> {
-    let files = fs::read_dir(directory())?.filter_map(|entry| Some(entry.ok()?.path()));
-    files
-        .filter(|path| {
-            path.extension()
-                .is_some_and(|extension| extension == "json")
-        })
-        .max()
-        .ok_or_else(|| io::Error::other("there is no result yet: run `bench run` first"))
+/// Where runs are kept: the scenarios' own, or those of a part.
+pub(crate) fn directory(part: &str) -> PathBuf {
+    let suite = Path::new(env!("CARGO_MANIFEST_DIR"));
+    suite.join("results").join(part)
+}
+
+/// The run that was written last, if there is one.
+pub(crate) fn latest(directory: &Path) -> Option<PathBuf> {
+    let files = fs::read_dir(directory).ok()?;
+    let files = files.filter_map(|entry| Some(entry.ok()?.path()));
+    let is_json = |path: &PathBuf| (path.extension()).is_some_and(|extension| extension == "json");
+    files.filter(is_json).max()
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::calls::Counter;
 use crate::catalogue::{Peer, Scenario};
 use crate::measure::Target;
 use crate::process::{GENERATOR_CORE, pin};
-use crate::results::{Failure, Machine, PeerEntry, Results, Settings, directory};
+use crate::results::{Failure, Machine, PeerEntry, Results, Settings};
 use crate::servers;
 
 /// What to run.
@@ -21,15 +21,17 @@ pub(crate) struct Plan {
     pub(crate) peers: Vec<&'static Peer>,
     pub(crate) settings: Settings,
     pub(crate) count_calls: bool,
+    /// Where the raw data goes.
+    pub(crate) directory: PathBuf,
 }
 
 impl Plan {
     /// Runs it, and returns the results and where they were written.
     pub(crate) fn run(&self) -> io::Result<(Results, PathBuf)> {
         let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-        let path = directory().join(format!("{}.json", started.replace(':', "-")));
+        let path = (self.directory).join(format!("{}.json", started.replace(':', "-")));
         let log = path.with_extension("log");
-        std::fs::create_dir_all(directory())?;
+        std::fs::create_dir_all(&self.directory)?;
         raise_descriptor_limit()?;
 
         let progress = progress_bar(self.steps());
@@ -73,7 +75,7 @@ impl Plan {
                         progress.position() * 100 / self.steps().max(1)
                     );
                 }
-                for target in &targets {
+                for target in targets.iter().filter(|target| target.peer.takes(scenario)) {
                     progress.set_message(format!("{place} {}", target.peer.name));
                     attempt(&mut results, scenario, target, |results| {
                         let sample =
@@ -131,7 +133,7 @@ impl Plan {
         progress: &ProgressBar,
     ) {
         for scenario in self.scenarios.iter().filter(|scenario| !scenario.is_idle()) {
-            for target in targets {
+            for target in targets.iter().filter(|target| target.peer.takes(scenario)) {
                 progress.set_message(format!(
                     "counting calls: {} {}",
                     scenario.key, target.peer.name
@@ -148,8 +150,9 @@ impl Plan {
 
     /// What the progress bar counts.
     fn steps(&self) -> u64 {
-        let peers = self.peers.len() as u64;
         let weigh = |scenario: &&'static Scenario| {
+            let peers = self.peers.iter().filter(|peer| peer.takes(scenario));
+            let peers = peers.count() as u64;
             let (rounds, counting) = match scenario.is_idle() {
                 true => (self.settings.idle_rounds.min(self.settings.rounds), 0),
                 false => (self.settings.rounds, u64::from(self.count_calls)),
@@ -160,8 +163,7 @@ impl Plan {
     }
 }
 
-/// Does something with a server unless it has failed in this scenario before, or has no part in it. A failure ends its
-/// part only.
+/// Does something with a server unless it has failed in this scenario before. A failure ends its part only.
 fn attempt(
     results: &mut Results,
     scenario: &Scenario,
@@ -172,7 +174,7 @@ fn attempt(
         .failures
         .iter()
         .any(|failure| failure.scenario == scenario.key && failure.peer == target.peer.name);
-    if failed_before || !target.peer.takes(scenario) {
+    if failed_before {
         return;
     }
     if let Err(error) = work(results) {
@@ -199,7 +201,7 @@ fn raise_descriptor_limit() -> io::Result<()> {
     Ok(setrlimit(Resource::Nofile, raised)?)
 }
 
-fn progress_bar(steps: u64) -> ProgressBar {
+pub(crate) fn progress_bar(steps: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}  ({eta} left)");
     // It draws only when a measurement begins or ends: a timer of its own would disturb the generator.
     ProgressBar::new(steps).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))

@@ -11,16 +11,7 @@ use crate::catalogue::{Home, Peer};
 /// Builds a server and returns its program, or why it does not build.
 pub(crate) fn build(peer: &Peer) -> Result<PathBuf, String> {
     let targets = target_directory(peer.home).map_err(|error| error.to_string())?;
-    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    // Cargo tells a program that it runs about its package. A build script that looks at these would run again whenever
-    // the servers are built by hand in between.
-    for (name, _) in env::vars_os() {
-        let name = name.to_string_lossy();
-        if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
-            cargo.env_remove(&*name);
-        }
-    }
-    let output = cargo
+    let output = cargo()
         .args([
             "build",
             "--release",
@@ -48,8 +39,12 @@ pub(crate) fn build(peer: &Peer) -> Result<PathBuf, String> {
 
 /// The version of the crate that a server is about.
 pub(crate) fn version(peer: &Peer) -> Option<String> {
-    let name = peer.dependency?;
-    let lock = fs::read_to_string(workspace(peer.home).join("Cargo.lock")).ok()?;
+    locked_version(peer.dependency?)
+}
+
+/// The version of a crate that the peers are built with.
+pub(crate) fn locked_version(name: &str) -> Option<String> {
+    let lock = fs::read_to_string(workspace(Home::Peers).join("Cargo.lock")).ok()?;
     // A lock file may hold several versions of one crate (another peer's dependency): the newest is the peer's own.
     let header = format!("name = \"{name}\"");
     let versions = lock
@@ -63,6 +58,28 @@ pub(crate) fn version(peer: &Peer) -> Option<String> {
     versions
         .last()
         .map(|version| version.trim_matches('"').to_owned())
+}
+
+/// Cargo in the workspace of the peers.
+pub(crate) fn cargo_for_peers() -> io::Result<Command> {
+    let mut cargo = cargo();
+    cargo
+        .current_dir(workspace(Home::Peers))
+        .env("CARGO_TARGET_DIR", target_directory(Home::Peers)?);
+    Ok(cargo)
+}
+
+fn cargo() -> Command {
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    // Cargo tells a program that it runs about its package. A build script that looks at these would run again whenever
+    // the servers are built by hand in between.
+    for (name, _) in env::vars_os() {
+        let name = name.to_string_lossy();
+        if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
+            cargo.env_remove(&*name);
+        }
+    }
+    cargo
 }
 
 fn workspace(home: Home) -> PathBuf {

@@ -2,11 +2,11 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use server::DONE;
+use server::{DONE, ORDER};
 
-use super::{PATIENCE_SECONDS, closed};
+use super::{PATIENCE_SECONDS, Phase, Until, closed};
 
 pub(crate) struct Orders(TcpStream);
 
@@ -29,5 +29,16 @@ impl Orders {
             _ if answer == [DONE] => Ok(()),
             _ => Err(io::Error::other("the server could not do its work")),
         }
+    }
+
+    pub(crate) fn run(&mut self, until: Until) -> io::Result<Phase> {
+        let mut phase = Phase::new()?;
+        let start = Instant::now();
+        while !until.reached(phase.operations, Instant::now()) {
+            self.order(ORDER)?;
+            phase.operations += ORDER;
+        }
+        phase.elapsed = start.elapsed();
+        Ok(phase)
     }
 }

@@ -1,7 +1,9 @@
 //! What people read: the summary after a run, and `docs/benchmarks.md` with its plots.
 
+mod micro;
 mod overview;
 mod plots;
+mod seeds;
 mod tables;
 
 use std::fmt::Write;
@@ -9,19 +11,60 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::results::Results;
+use crate::micro::Figures;
+use crate::results::{self, Results};
 
 /// A table for each scenario, for the terminal.
 pub(crate) fn summary(results: &Results) -> String {
     tables::all(results) + &problems(results)
 }
 
+/// The tables of the seeds, for the terminal.
+pub(crate) fn seeds_summary(results: &Results) -> String {
+    seeds::all(results) + &problems(results)
+}
+
+/// The table of the executor's programs, for the terminal.
+pub(crate) fn micro_summary(figures: &Figures) -> String {
+    micro::table(figures) + "\n" + micro::METHOD
+}
+
+/// What a report is made from.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) scenarios: Results,
+    pub(crate) seeds: Option<Results>,
+    pub(crate) micro: Option<Figures>,
+}
+
+impl Parts {
+    /// The last run of each part, or what the report in `directory` was made from.
+    pub(crate) fn latest(scenarios: Option<PathBuf>, directory: &Path) -> io::Result<Self> {
+        let latest = |part: &str, written: &str| {
+            let written = directory.join(PICTURES).join(written);
+            results::latest(&results::directory(part))
+                .or_else(|| written.exists().then_some(written))
+        };
+        let scenarios = scenarios
+            .or_else(|| latest("", RESULTS))
+            .ok_or_else(|| io::Error::other("there is no result yet: run `bench run` first"))?;
+        let seeds = latest(crate::seeds::PART, SEEDS);
+        let micro = latest(crate::micro::PART, MICRO);
+        Ok(Self {
+            scenarios: Results::load(&scenarios)?,
+            seeds: seeds.as_deref().map(Results::load).transpose()?,
+            micro: micro.as_deref().map(Figures::load).transpose()?,
+        })
+    }
+}
+
 /// Writes the report, its plots and its raw data, and returns the report's path.
-pub(crate) fn write(results: &Results, directory: &Path) -> io::Result<PathBuf> {
+pub(crate) fn write(parts: &Parts, directory: &Path) -> io::Result<PathBuf> {
+    let results = &parts.scenarios;
     let pictures = directory.join(PICTURES);
     fs::create_dir_all(&pictures)?;
     let plots = plots::write(results, &pictures)?;
-    results.save(&pictures.join("results.json"))?;
+    results.save(&pictures.join(RESULTS))?;
     let mut text = introduction(results);
     for plot in plots {
         // Writing to a string does not fail.
@@ -35,6 +78,35 @@ pub(crate) fn write(results: &Results, directory: &Path) -> io::Result<PathBuf> 
     );
     text += &format!("## All figures\n\n{}", tables::all(results));
     text += &problems(results);
+    if let Some(figures) = &parts.micro {
+        results::save(figures, &pictures.join(MICRO))?;
+        text += &format!(
+            "## The executor alone\n\n{} rounds, {}, on {} with Linux {}; tokio {}. \
+             Raw data: [`{MICRO}`]({PICTURES}/{MICRO}).\n\n{}\n{}\n",
+            figures.rounds,
+            figures.started,
+            figures.machine.cpu,
+            figures.machine.kernel,
+            figures.tokio.as_deref().unwrap_or("of an unknown version"),
+            micro::table(figures),
+            micro::METHOD,
+        );
+    }
+    if let Some(results) = &parts.seeds {
+        results.save(&pictures.join(SEEDS))?;
+        text += &format!(
+            "## Five mechanisms of the kernel, on and off\n\n\
+             Each is what Ringshot uses by default. {} rounds of {} s, {}, on {} with Linux {}. \
+             Raw data: [`{SEEDS}`]({PICTURES}/{SEEDS}).\n\n{}{}",
+            results.settings.rounds,
+            results.settings.seconds,
+            results.started,
+            results.machine.cpu,
+            results.machine.kernel,
+            seeds::all(results),
+            problems(results),
+        );
+    }
     text += &format!("## Who was measured\n\n{}\n", servers(results));
     text += include_str!("method.md");
     let path = directory.join("benchmarks.md");
@@ -103,3 +175,7 @@ fn problems(results: &Results) -> String {
 }
 
 const PICTURES: &str = "benchmarks";
+// The raw data, in the directory of the pictures.
+const RESULTS: &str = "results.json";
+const SEEDS: &str = "seeds.json";
+const MICRO: &str = "micro.json";

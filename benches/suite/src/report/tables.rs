@@ -160,7 +160,7 @@ fn resident_mib(sample: &Sample) -> f64 {
     sample.resident_bytes as f64 / f64::from(1 << 20)
 }
 
-fn with_range(spread: Spread) -> String {
+pub(crate) fn with_range(spread: Spread) -> String {
     let Spread { min, median, max } = spread;
     // Figures of an optimised packet are below ten nanoseconds.
     if median < 100.0 {
@@ -168,6 +168,15 @@ fn with_range(spread: Spread) -> String {
     } else {
         format!("{} ({}–{})", grouped(median), grouped(min), grouped(max))
     }
+}
+
+/// A ratio with its range.
+pub(crate) fn ranged(spread: Spread) -> String {
+    let Spread { min, median, max } = spread;
+    if min == max {
+        return precise(median);
+    }
+    format!("{} ({}–{})", precise(median), precise(min), precise(max))
 }
 
 pub(crate) fn precise(value: f64) -> String {

@@ -1,11 +1,12 @@
 //! What it costs to cross from one thread to another: messages there and back, tasks, and wakes of a thread that sleeps.
+//! In more detail than in `executor`, and on our other rungs.
 //!
 //! Each variant runs the same program with the same channels (`futures::channel`), in a process of its own. The variants
 //! take turns, round by round, so that a slow minute of the machine hits all of them; what is printed is the median of
 //! the rounds with the smallest and the largest, and the CPU time of the whole process.
 //!
 //! ```sh
-//! cargo bench --bench cross            # [-- --rounds N]
+//! cargo bench --manifest-path benches/peers/Cargo.toml -p micro --bench cross      # [-- --rounds N]
 //! ```
 //!
 //! tokio's program awaits in `block_on`, which is a thread of its own there, so that its messages cross threads as ours
