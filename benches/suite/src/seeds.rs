@@ -29,8 +29,8 @@ pub(crate) const SEEDS: [Seed; 5] = [
         scenarios: "A",
         pairs: &[("multishot", "single-shot")],
         honesty: "1,000 clients at once instead of 10,000, whose connects would be dropped by the listener's queue and \
-                  sent again after a second. Most of the time is the kernel's work to open and close a connection; \
-                  single-shot is re-armed in the enter that there is anyway.",
+                  sent again after a second. Most of the time is the kernel's work to open and close a connection. \
+                  Single-shot needs a turn for each connection, in which other sockets are served as well.",
     },
     Seed {
         name: "enter",

@@ -12,7 +12,6 @@ use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use futures::channel::oneshot;
 use futures::future::join_all;
 use futures::{StreamExt, poll};
-use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::Runtime;
 
@@ -231,22 +230,23 @@ fn in_task<R: Runtime>(
 
 /// The time since some moment.
 pub struct Clock {
-    id: ClockId,
+    id: libc::clockid_t,
     start: Duration,
 }
 
 impl Clock {
     /// CPU time of this thread.
     pub fn cpu() -> Self {
-        Self::start(ClockId::ThreadCPUTime)
+        Self::start(libc::CLOCK_THREAD_CPUTIME_ID)
     }
 
     pub fn wall() -> Self {
-        Self::start(ClockId::Monotonic)
+        Self::start(libc::CLOCK_MONOTONIC)
     }
 
-    fn start(id: ClockId) -> Self {
-        Self { id, start: now(id) }
+    fn start(id: libc::clockid_t) -> Self {
+        let start = now(id);
+        Self { id, start }
     }
 
     pub fn stop(self) -> Duration {
@@ -254,10 +254,16 @@ impl Clock {
     }
 }
 
-fn now(id: ClockId) -> Duration {
-    let Timespec { tv_sec, tv_nsec } = clock_gettime(id);
+fn now(id: libc::clockid_t) -> Duration {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the kernel fills one timespec, which outlives the call.
+    let result = unsafe { libc::clock_gettime(id, &raw mut time) };
+    assert_eq!(result, 0, "Linux has both clocks");
     // Neither clock is negative.
-    Duration::new(tv_sec as u64, tv_nsec as u32)
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Like the time limits of requests: after ten seconds, within a minute.

@@ -26,7 +26,7 @@ pub(crate) fn seeds_summary(results: &Results) -> String {
 
 /// The table of the executor's programs, for the terminal.
 pub(crate) fn micro_summary(figures: &Figures) -> String {
-    micro::table(figures) + "\n" + micro::METHOD
+    micro::table(figures)
 }
 
 /// What a report is made from.
@@ -82,7 +82,7 @@ pub(crate) fn write(parts: &Parts, directory: &Path) -> io::Result<PathBuf> {
         results::save(figures, &pictures.join(MICRO))?;
         text += &format!(
             "## The executor alone\n\n{} rounds, {}, on {} with Linux {}; tokio {}. \
-             Raw data: [`{MICRO}`]({PICTURES}/{MICRO}).\n\n{}\n{}\n",
+             Raw data: [`{MICRO}`]({PICTURES}/{MICRO}).\n\n{}\n{}",
             figures.rounds,
             figures.started,
             figures.machine.cpu,
@@ -96,8 +96,14 @@ pub(crate) fn write(parts: &Parts, directory: &Path) -> io::Result<PathBuf> {
         results.save(&pictures.join(SEEDS))?;
         text += &format!(
             "## Five mechanisms of the kernel, on and off\n\n\
-             Each is what Ringshot uses by default. {} rounds of {} s, {}, on {} with Linux {}. \
+             Each is what Ringshot uses by default. Ratios are medians of those within the rounds, with the smallest and \
+             the largest; † says with how many rounds the machine was not calm, even after repeats. {}{} rounds of {} s, {}, on {} with Linux {}. \
              Raw data: [`{SEEDS}`]({PICTURES}/{SEEDS}).\n\n{}{}",
+            if results.settings.quick {
+                "**A quick look, not meant to be quoted:** "
+            } else {
+                ""
+            },
             results.settings.rounds,
             results.settings.seconds,
             results.started,
