@@ -27,7 +27,7 @@ pub(crate) struct Program {
 const LOCAL: &str = "current-thread";
 const REMOTE: &str = "multi-thread";
 
-pub(crate) const PROGRAMS: [Program; 12] = [
+pub(crate) const PROGRAMS: [Program; 14] = [
     Program {
         name: "spawn",
         title: "spawn a task that does nothing, detached, and run it; 100 at a time",
@@ -69,8 +69,18 @@ pub(crate) const PROGRAMS: [Program; 12] = [
         rival: LOCAL,
     },
     Program {
+        name: "cancel_one_behind",
+        title: "start a timer and drop it, behind an earlier timer",
+        rival: LOCAL,
+    },
+    Program {
         name: "cancel_lot",
         title: "start 1,000,000 timers and drop them, each",
+        rival: LOCAL,
+    },
+    Program {
+        name: "cancel_lot_behind",
+        title: "start 1,000,000 timers and drop them, behind an earlier timer, each",
         rival: LOCAL,
     },
     Program {

@@ -30,8 +30,8 @@ fn main() {
     }
     sched_setaffinity(None, &one).expect("the CPU is ours");
     compare!(EACH, TokioCurrent: spawn join yield_alone yield_among_many wake ping_pong block_on);
-    compare!(EACH, TokioCurrent: cancel_one);
-    compare!(LOTS, TokioCurrent: cancel_lot fire_lot);
+    compare!(EACH, TokioCurrent: cancel_one cancel_one_behind);
+    compare!(LOTS, TokioCurrent: cancel_lot cancel_lot_behind fire_lot);
     sched_setaffinity(None, &cpus).expect("the CPUs were ours");
     compare!(EACH, TokioMulti: remote_ping_pong remote_join);
     criterion.final_summary();

@@ -4,7 +4,7 @@
 //! what crosses threads counts the time that passes.
 
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -110,27 +110,47 @@ pub fn block_on<R: Runtime>(runtime: &R, count: u64) -> Duration {
 
 /// A timer that is made, started and dropped, one at a time.
 pub fn cancel_one<R: Runtime>(runtime: &R, count: u64) -> Duration {
+    runtime.block_on(cancel_each::<R>(count))
+}
+
+/// The same behind an earlier timer.
+pub fn cancel_one_behind<R: Runtime>(runtime: &R, count: u64) -> Duration {
     runtime.block_on(async {
-        let clock = Clock::cpu();
-        for number in 0..count {
-            let mut sleep = std::pin::pin!(R::sleep(due(number, FAR.0, FAR.1)));
-            let _pending = poll!(&mut sleep);
-        }
-        clock.stop()
+        let _earlier = earlier::<R>().await;
+        cancel_each::<R>(count).await
     })
+}
+
+async fn cancel_each<R: Runtime>(count: u64) -> Duration {
+    let clock = Clock::cpu();
+    for number in 0..count {
+        let mut sleep = pin!(R::sleep(due(number, FAR.0, FAR.1)));
+        let _pending = poll!(&mut sleep);
+    }
+    clock.stop()
 }
 
 /// A [`LOT`] of timers, all started before the first is dropped; so many times.
 pub fn cancel_lot<R: Runtime>(runtime: &R, count: u64) -> Duration {
+    runtime.block_on(cancel_lots::<R>(count))
+}
+
+/// The same behind an earlier timer.
+pub fn cancel_lot_behind<R: Runtime>(runtime: &R, count: u64) -> Duration {
     runtime.block_on(async {
-        let mut cost = Duration::ZERO;
-        for _ in 0..count {
-            let clock = Clock::cpu();
-            drop(start_all::<R>(FAR.0, FAR.1).await);
-            cost += clock.stop();
-        }
-        cost
+        let _earlier = earlier::<R>().await;
+        cancel_lots::<R>(count).await
     })
+}
+
+async fn cancel_lots<R: Runtime>(count: u64) -> Duration {
+    let mut cost = Duration::ZERO;
+    for _ in 0..count {
+        let clock = Clock::cpu();
+        drop(start_all::<R>(FAR.0, FAR.1).await);
+        cost += clock.stop();
+    }
+    cost
 }
 
 /// A [`LOT`] of timers fire within a tenth of a second, all for one task; so many times. Starting them is not counted.
@@ -155,6 +175,15 @@ pub fn fire_lot<R: Runtime>(runtime: &R, count: u64) -> Duration {
         }
         cost
     })
+}
+
+/// A timer that is due before the others and has been seen by the driver, as there is one in most servers. Without it each
+/// of the others would be the first, for which tokio interrupts its driver by a system call.
+async fn earlier<R: Runtime>() -> Pin<Box<impl Future<Output = ()>>> {
+    let mut sleep = Box::pin(R::sleep(FAR.0 / 2));
+    let _pending = poll!(&mut sleep);
+    R::sleep(Duration::from_millis(1)).await;
+    sleep
 }
 
 async fn start_all<R: Runtime>(
