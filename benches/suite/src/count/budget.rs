@@ -166,7 +166,8 @@ mod tests {
     fn a_count_above_the_tolerance_is_not_met_and_one_within_it_is() {
         let old = budget("a", 1000.0);
         assert!(old.compare(&budget("a", 1019.0)).is_met());
-        assert!(old.compare(&budget("a", 900.0)).is_met());
+        let better = old.compare(&budget("a", 900.0));
+        assert!(better.is_met() && better.to_string().contains("--write"));
         let verdict = old.compare(&budget("b", 1021.0));
         assert!(!verdict.is_met());
         let said = verdict.to_string();
