@@ -17,6 +17,8 @@ use crate::alone;
 const BUFFER_BYTES: usize = 1024;
 /// So many streams wait while the pool is empty.
 const WAITING: usize = 10;
+/// More than a pool has buffers.
+const CROWD: usize = 400;
 
 /// B24: all four buffers are out, and yet: those who wait do so quietly, those who have something get it, and when the
 /// buffers are back nothing is missing.
@@ -66,6 +68,50 @@ fn hoarded_leases_stop_nobody_else() {
         drop(peers);
         for echo in echoes {
             echo.await.unwrap().unwrap();
+        }
+    });
+}
+
+/// More connections than buffers speak at once. What they say is answered before more of it is fetched, so nobody finds
+/// the pool empty.
+#[test]
+fn a_crowd_that_speaks_at_once_starves_nobody() {
+    let _alone = alone("a crowd");
+    let runtime = Builder::new().build().unwrap();
+    runtime.block_on(async {
+        let listener = TcpListener::bind(support::loopback()).await.unwrap();
+        let mut peers = Vec::new();
+        for _ in 0..CROWD {
+            let (stream, peer) = support::pair(&listener).await;
+            runtime::spawn(support::handlers::echo_copy(stream));
+            peers.push(peer);
+        }
+        // The first rounds make the pool grow.
+        let mut before = 0;
+        for round in 0..6 {
+            if round == 3 {
+                before = runtime::metrics().starvations;
+            }
+            let said = pattern::bytes(round, 64);
+            // Nothing else runs meanwhile.
+            for peer in &mut peers {
+                peer.write_all(&said).unwrap();
+            }
+            let hear = move || {
+                let mut heard = [0; 64];
+                for peer in &mut peers {
+                    peer.read_exact(&mut heard).unwrap();
+                    pattern::check(&heard, round);
+                }
+                peers
+            };
+            peers = runtime::spawn_blocking(hear).await.unwrap();
+        }
+        let starvations = runtime::metrics().starvations - before;
+        // Kernels that hand out everything at once (before 6.13) cannot be held back. This feature is younger.
+        let features = runtime::features();
+        if features.recv_limit.is_on() && features.multishot_recv.is_on() {
+            assert_eq!(starvations, 0);
         }
     });
 }

@@ -301,8 +301,12 @@ impl Reactor {
         let mut reaped = self.pass(park);
         // One call hands out at most 20 pieces of deferred work on 6.13+: ask again while there is more. What a pass
         // brought is acted on before the next one, so that a socket which has enough is stopped in between. The
-        // kernel may leave its flag up when nothing is left, so a pass that brought nothing is the last.
-        while self.has_more() && reaped < self.limits.sizes.completions as usize {
+        // kernel may leave its flag up when nothing is left, so a pass that brought nothing is the last. Where buffers
+        // are short, the tasks give some back first.
+        while self.has_more()
+            && reaped < self.limits.sizes.completions as usize
+            && !self.pool.is_short()
+        {
             match self.pass(Park::Poll) {
                 0 => break,
                 more => reaped += more,
