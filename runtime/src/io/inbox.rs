@@ -1,6 +1,6 @@
 //! [`Inbox`].
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::fmt;
 use std::io::{self, IoSliceMut};
 use std::rc::Rc;
@@ -47,7 +47,7 @@ use crate::reactor::op::recv::{RecvOp, Status};
 pub struct Inbox {
     op: Rc<RecvOp>,
     /// The chunk that [`poll_fill_buf`](Self::poll_fill_buf) has lent; it is the oldest.
-    current: RefCell<Option<Lease>>,
+    current: Cell<Option<Lease>>,
 }
 
 impl Inbox {
@@ -55,7 +55,7 @@ impl Inbox {
     pub fn new(socket: Socket) -> Self {
         Self {
             op: RecvOp::new(socket),
-            current: RefCell::new(None),
+            current: Cell::new(None),
         }
     }
 
@@ -66,11 +66,9 @@ impl Inbox {
 
     /// Bytes that have arrived and were not read.
     pub fn unread(&self) -> usize {
-        let lent = self
-            .current
-            .borrow()
-            .as_ref()
-            .map_or(0, |lease| lease.len());
+        let current = self.current.take();
+        let lent = current.as_ref().map_or(0, |lease| lease.len());
+        self.current.set(current);
         lent + self.op.unread()
     }
 
@@ -174,7 +172,7 @@ impl Inbox {
     ///
     /// None; an error of the connection is for the read to report.
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.current.borrow().is_some() {
+        if self.has_lent() {
             return Poll::Ready(Ok(()));
         }
         self.op.poll_status(cx).map(|_| Ok(()))
@@ -232,7 +230,7 @@ impl Inbox {
     }
 
     fn check_readable(&self) -> io::Result<()> {
-        if self.current.borrow().is_some() || self.op.status().is_some() {
+        if self.has_lent() || self.op.status().is_some() {
             Ok(())
         } else {
             Err(io::ErrorKind::WouldBlock.into())
@@ -264,18 +262,24 @@ impl Inbox {
 
     /// Moves bytes: first those that were lent, then those that wait.
     fn copy(&self, buf: &mut [u8]) -> usize {
-        let mut current = self.current.borrow_mut();
-        let Some(lent) = current.as_mut() else {
+        let Some(mut lent) = self.current.take() else {
             return self.op.read(buf);
         };
         let n = lent.len().min(buf.len());
         buf[..n].copy_from_slice(&lent[..n]);
         if n < lent.len() {
             lent.advance(n);
+            self.current.set(Some(lent));
             return n;
         }
-        *current = None;
         n + self.op.read(&mut buf[n..])
+    }
+
+    fn has_lent(&self) -> bool {
+        let current = self.current.take();
+        let has_lent = current.is_some();
+        self.current.set(current);
+        has_lent
     }
 
     fn return_lent(&self) {

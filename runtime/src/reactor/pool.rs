@@ -15,6 +15,7 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io;
+use std::mem;
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::rc::Rc;
@@ -98,6 +99,7 @@ impl Pool {
     }
 
     /// The kernel says that it has filled `len` bytes of a provided buffer. `None` if it cannot have.
+    #[inline]
     pub(crate) fn filled(self: &Rc<Self>, id: u16, len: usize) -> Option<Lease> {
         let leases = self.leases.get(usize::from(id))?;
         if leases.get() != 0 || len > self.buffer_size || self.provided.get() == 0 {
@@ -129,13 +131,23 @@ impl Pool {
 
     fn lease(self: &Rc<Self>, id: u16, len: usize) -> Lease {
         self.leases[usize::from(id)].set(1);
-        Lease(Repr::Pooled(Pooled {
-            pool: Rc::clone(self),
+        Lease(Repr::Pooled {
             id,
-            // Buffers are at most `MAX_BUFFER_SIZE` bytes.
             start: 0,
+            // Buffers are at most `MAX_BUFFER_SIZE` bytes.
             len: len as u32,
-        }))
+            pool: Rc::clone(self),
+        })
+    }
+
+    /// The bytes that a lease shows.
+    #[inline]
+    fn bytes(&self, id: u16, start: u32, len: u32) -> &[u8] {
+        // SAFETY: `start` and `len` stay within the `buffer_size` bytes of this buffer (see `Repr`).
+        let start = unsafe { self.address(id).add(start as usize) };
+        // SAFETY: the bytes are initialised (mapped as zeros, then written by the kernel), and nobody writes them
+        // while a lease lives: only vacant buffers are provided or filled, and `leases` is above zero.
+        unsafe { std::slice::from_raw_parts(start.as_ptr(), len as usize) }
     }
 
     fn bear(&self, more: usize) {
@@ -191,32 +203,33 @@ impl fmt::Debug for Pool {
 /// ```
 pub struct Lease(Repr);
 
+/// Three words, as every socket has room for some.
 enum Repr {
-    Pooled(Pooled),
+    /// The bytes `start..start + len` of a buffer, which stay within its `buffer_size` bytes.
+    Pooled {
+        id: u16,
+        start: u32,
+        len: u32,
+        pool: Rc<Pool>,
+    },
     /// Copied out of the pool, or received without it.
-    Heap(Bytes),
-}
-
-struct Pooled {
-    pool: Rc<Pool>,
-    id: u16,
-    start: u32,
-    len: u32,
+    Heap(Box<Bytes>),
 }
 
 impl Lease {
     /// Bytes that came by the heap.
     pub(crate) fn heap(bytes: Vec<u8>) -> Self {
-        Self(Repr::Heap(bytes.into()))
+        Self(Repr::Heap(Box::new(bytes.into())))
     }
 
     pub(crate) fn is_pooled(&self) -> bool {
-        matches!(self.0, Repr::Pooled(_))
+        matches!(self.0, Repr::Pooled { .. })
     }
 
     /// Notes that this lease waits unread in an inbox, or no longer does.
+    #[inline]
     pub(crate) fn set_queued(&self, queued: bool) {
-        if let Repr::Pooled(Pooled { pool, .. }) = &self.0 {
+        if let Repr::Pooled { pool, .. } = &self.0 {
             let count = pool.queued.get();
             pool.queued.set(if queued {
                 count + 1
@@ -239,19 +252,24 @@ impl Lease {
             self.len()
         );
         match &mut self.0 {
-            Repr::Heap(bytes) => Lease(Repr::Heap(bytes.split_to(n))),
-            Repr::Pooled(pooled) => {
-                let leases = &pooled.pool.leases[usize::from(pooled.id)];
+            Repr::Heap(bytes) => Lease(Repr::Heap(Box::new(bytes.split_to(n)))),
+            Repr::Pooled {
+                id,
+                start,
+                len,
+                pool,
+            } => {
+                let leases = &pool.leases[usize::from(*id)];
                 leases.set(leases.get() + 1);
-                let head = Pooled {
-                    pool: Rc::clone(&pooled.pool),
-                    id: pooled.id,
-                    start: pooled.start,
+                let head = Repr::Pooled {
+                    id: *id,
+                    start: *start,
                     len: n as u32,
+                    pool: Rc::clone(pool),
                 };
-                pooled.start += n as u32;
-                pooled.len -= n as u32;
-                Lease(Repr::Pooled(head))
+                *start += n as u32;
+                *len -= n as u32;
+                Lease(head)
             }
         }
     }
@@ -270,9 +288,9 @@ impl Lease {
         );
         match &mut self.0 {
             Repr::Heap(bytes) => drop(bytes.split_to(n)),
-            Repr::Pooled(pooled) => {
-                pooled.start += n as u32;
-                pooled.len -= n as u32;
+            Repr::Pooled { start, len, .. } => {
+                *start += n as u32;
+                *len -= n as u32;
             }
         }
     }
@@ -281,10 +299,16 @@ impl Lease {
 impl Deref for Lease {
     type Target = [u8];
 
+    #[inline]
     fn deref(&self) -> &[u8] {
         match &self.0 {
             Repr::Heap(bytes) => bytes,
-            Repr::Pooled(pooled) => pooled.bytes(),
+            Repr::Pooled {
+                id,
+                start,
+                len,
+                pool,
+            } => pool.bytes(*id, *start, *len),
         }
     }
 }
@@ -312,32 +336,23 @@ impl From<Lease> for Vec<u8> {
 
 impl From<Lease> for Bytes {
     /// Copies the bytes, unless they were on the heap already.
-    fn from(lease: Lease) -> Self {
-        match lease.0 {
-            Repr::Heap(bytes) => bytes,
-            Repr::Pooled(pooled) => Bytes::copy_from_slice(pooled.bytes()),
+    fn from(mut lease: Lease) -> Self {
+        match &mut lease.0 {
+            Repr::Heap(bytes) => mem::take(bytes),
+            Repr::Pooled { .. } => Bytes::copy_from_slice(&lease),
         }
     }
 }
 
-impl Pooled {
-    fn bytes(&self) -> &[u8] {
-        let start = self.pool.address(self.id);
-        // SAFETY: `start` and `len` stay within the `buffer_size` bytes of this buffer (`filled`, `fill`,
-        // `split_to` and `advance` see to it).
-        let start = unsafe { start.add(self.start as usize) };
-        // SAFETY: the bytes are initialised (mapped as zeros, then written by the kernel), and nobody writes them
-        // while a lease lives: only vacant buffers are provided or filled, and `leases` is above zero.
-        unsafe { std::slice::from_raw_parts(start.as_ptr(), self.len as usize) }
-    }
-}
-
-impl Drop for Pooled {
+impl Drop for Lease {
+    #[inline]
     fn drop(&mut self) {
-        let leases = &self.pool.leases[usize::from(self.id)];
-        leases.set(leases.get() - 1);
-        if leases.get() == 0 {
-            self.pool.vacant.borrow_mut().push(self.id);
+        if let Repr::Pooled { id, pool, .. } = &self.0 {
+            let leases = &pool.leases[usize::from(*id)];
+            leases.set(leases.get() - 1);
+            if leases.get() == 0 {
+                pool.vacant.borrow_mut().push(*id);
+            }
         }
     }
 }
