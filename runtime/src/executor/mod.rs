@@ -124,11 +124,13 @@ impl Executor {
     }
 
     /// Appends a woken task to the run queue.
+    #[inline(always)]
     pub(crate) fn push(&self, runnable: Runnable) {
         self.ready.borrow_mut().push_back(runnable);
     }
 
     /// Whether this executor drains `remote`.
+    #[inline]
     pub(crate) fn owns(&self, remote: &Arc<Remote>) -> bool {
         Arc::ptr_eq(&self.remote, remote)
     }

@@ -22,6 +22,7 @@ impl<T> Default for Fifo<T> {
 }
 
 impl<T> Fifo<T> {
+    #[inline(always)]
     pub(crate) fn push_back(&mut self, item: T) {
         // The rest is empty whenever the first place is.
         if self.first.is_none() {
@@ -37,6 +38,7 @@ impl<T> Fifo<T> {
         }
     }
 
+    #[inline(always)]
     pub(crate) fn pop_front(&mut self) -> Option<T> {
         let next = self.rest.as_mut().and_then(|rest| rest.pop_front());
         std::mem::replace(&mut self.first, next)
@@ -60,22 +62,8 @@ impl<T> Fifo<T> {
         }
     }
 
-    pub(crate) fn front(&self) -> Option<&T> {
-        self.first.as_ref()
-    }
-
     pub(crate) fn front_mut(&mut self) -> Option<&mut T> {
         self.first.as_mut()
-    }
-
-    pub(crate) fn back(&self) -> Option<&T> {
-        let last = self.rest.as_ref().and_then(|rest| rest.back());
-        last.or(self.first.as_ref())
-    }
-
-    pub(crate) fn back_mut(&mut self) -> Option<&mut T> {
-        let last = self.rest.as_mut().and_then(|rest| rest.back_mut());
-        last.or(self.first.as_mut())
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> + Clone {
@@ -124,10 +112,7 @@ mod tests {
             assert!(fifo.iter().eq(&model));
             assert_eq!(fifo.len(), model.len());
             assert_eq!(fifo.is_empty(), model.is_empty());
-            assert_eq!(fifo.front(), model.front());
-            assert_eq!(fifo.back(), model.back());
             assert_eq!(fifo.front_mut(), model.front_mut());
-            assert_eq!(fifo.back_mut(), model.back_mut());
         }
     }
 }

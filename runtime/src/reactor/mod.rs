@@ -11,6 +11,7 @@ pub(crate) mod op;
 pub(crate) mod pool;
 pub(crate) mod probe;
 pub(crate) mod send_buf;
+mod silent;
 pub(crate) mod socket;
 mod waiters;
 
@@ -23,7 +24,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use io_uring::cqueue;
+use io_uring::{cqueue, squeue};
 use slab::Slab;
 
 pub(crate) use self::alarms::Alarm;
@@ -42,6 +43,7 @@ use self::op::wake::{Bell, WakeOp};
 use self::op::{Completion, Interest, Key, Next, Op, Slots, Via};
 use self::pool::Pool;
 use self::probe::{Features, Findings};
+use self::silent::Silents;
 pub(crate) use self::waiters::Waiters;
 use crate::error::{BuildError, Cause};
 
@@ -69,8 +71,7 @@ pub(crate) struct Reactor {
     slots: RefCell<Slots>,
     /// Requests that found the submission queue full; they keep their order.
     backlog: RefCell<VecDeque<Queued>>,
-    /// Silent ops in flight, in submission order, each with the number of entries pushed up to it.
-    silent: RefCell<VecDeque<(u32, Key)>>,
+    silent: RefCell<Silents<Rc<SendOp>>>,
     /// Entries that the kernel had taken, in a count that wraps, when all their completions were last collected. A full
     /// queue may have been submitted since, and what that left is not known yet.
     accounted: Cell<u32>,
@@ -99,8 +100,8 @@ pub(crate) struct Reactor {
     arrived: RefCell<VecDeque<Cqe>>,
 }
 
-/// A request on its way, and the silent op that it starts, if it does.
-type Queued = (Request, Option<Key>);
+/// A request on its way, and the silent send that it starts, if it does.
+type Queued = (Request, Option<Rc<SendOp>>);
 
 impl Reactor {
     /// A reactor for the calling thread, on a ring.
@@ -196,17 +197,7 @@ impl Reactor {
     // ---- submitting ----
 
     /// Starts an op. `None` if the reactor is closed: there will be no completion.
-    pub(crate) fn submit(&self, op: Rc<dyn Op>, via: Via) -> Option<Key> {
-        self.start(op, via, false)
-    }
-
-    /// Starts an op that leaves no completion when it succeeds in full; [`Op::settled`] is called instead, after
-    /// the turn's enter.
-    pub(crate) fn submit_silently(&self, op: Rc<dyn Op>) -> Option<Key> {
-        self.start(op, Via::Ring, true)
-    }
-
-    fn start(&self, op: Rc<dyn Op>, via: Via, silent: bool) -> Option<Key> {
+    pub(crate) fn submit<O: Op + 'static>(&self, op: Rc<O>, via: Via) -> Option<Key> {
         if self.is_closed() {
             return None;
         }
@@ -215,12 +206,27 @@ impl Reactor {
             Via::Readiness => Err(op.interest()),
         };
         let key = self.slots.borrow_mut().insert(op, via)?;
-        let request = match entry {
+        self.push(match entry {
             Ok(entry) => Request::Entry(entry.user_data(key.to_user_data())),
             Err(interest) => Request::Readiness(wait(key, interest)),
-        };
-        self.push(request, silent.then_some(key));
+        });
         Some(key)
+    }
+
+    /// Starts a send that leaves no completion when it succeeds in full; [`SendOp::settled`] is called instead, after
+    /// the turn's enter. Whether it was started: not if the reactor is closed.
+    #[inline(always)] // one caller, once for each message
+    pub(crate) fn submit_silently(&self, op: Rc<SendOp>) -> bool {
+        if self.is_closed() {
+            return false;
+        }
+        let mut entry = op.ring_form();
+        if self.backlog.borrow().is_empty() && self.try_push_silent(&mut entry, &op) {
+            return true;
+        }
+        let queued = (Request::Entry(entry), Some(op));
+        self.backlog.borrow_mut().push_back(queued);
+        true
     }
 
     /// Asks the kernel to stop an op whose owner goes on waiting for its end.
@@ -231,7 +237,7 @@ impl Reactor {
                 of: wait(key, interest),
                 user_data: key.to_cancel(),
             };
-            self.push(cancel, None);
+            self.push(cancel);
         }
     }
 
@@ -246,40 +252,62 @@ impl Reactor {
     /// Closes a descriptor that no op uses: with the next enter, or at once where that cannot be.
     fn close(&self, fd: OwnedFd) {
         if self.driver().is_some() {
-            self.push(Request::Close(fd), None);
+            self.push(Request::Close(fd));
         }
     }
 
-    fn push(&self, request: Request, silent: Option<Key>) {
+    fn push(&self, request: Request) {
         let mut rest = Some(request);
         if self.backlog.borrow().is_empty() {
-            rest = rest.and_then(|request| self.try_push(request, silent).err());
+            rest = rest.and_then(|request| self.try_push(request).err());
         }
         if let Some(request) = rest {
-            self.backlog.borrow_mut().push_back((request, silent));
+            self.backlog.borrow_mut().push_back((request, None));
         }
     }
 
     /// Pushes a request; a full queue is submitted first. It is given back if there is no room all the same.
-    fn try_push(&self, request: Request, silent: Option<Key>) -> Result<(), Request> {
+    fn try_push(&self, request: Request) -> Result<(), Request> {
         let mut driver = self.driver();
         let Some(driver) = driver.as_mut() else {
             return Ok(()); // shut down: nothing is in flight, and nothing will be
         };
         if let Err(request) = driver.push(request) {
-            // Receives may be among the entries, and one that finds no buffer at its start ends at once.
-            self.publish(driver.as_mut());
-            // Refused (EBUSY, EAGAIN) is no loss: what does not find room waits in the backlog.
-            if let Err(error) = driver.submit() {
-                tracing::debug!(%error, "a full submission queue was not taken");
-            }
+            self.submit_full_queue(driver.as_mut());
             driver.push(request)?;
         }
         self.counters.submissions.add(1);
-        if let Some(key) = silent {
-            self.silent.borrow_mut().push_back((driver.pushed(), key));
-        }
         Ok(())
+    }
+
+    /// Pushes the entry of a silent send, in the same way. Whether there was room.
+    #[inline(always)] // one caller for each message
+    fn try_push_silent(&self, entry: &mut squeue::Entry, op: &Rc<SendOp>) -> bool {
+        let mut driver = self.driver();
+        let Some(driver) = driver.as_mut() else {
+            return true; // as above
+        };
+        let mut silent = self.silent.borrow_mut();
+        entry.set_user_data(silent.next_user_data());
+        if !driver.push_entry(entry) {
+            self.submit_full_queue(driver.as_mut());
+            if !driver.push_entry(entry) {
+                return false;
+            }
+        }
+        silent.push(Rc::clone(op), driver.pushed());
+        self.counters.submissions.add(1);
+        true
+    }
+
+    #[cold]
+    fn submit_full_queue(&self, driver: &mut dyn Driver) {
+        // Receives may be among the entries, and one that finds no buffer at its start ends at once.
+        self.publish(driver);
+        // Refused (EBUSY, EAGAIN) is no loss: what does not find room waits in the backlog.
+        if let Err(error) = driver.submit() {
+            tracing::debug!(%error, "a full submission queue was not taken");
+        }
     }
 
     // ---- the turn ----
@@ -348,12 +376,26 @@ impl Reactor {
     }
 
     fn flush_backlog(&self) {
+        if !self.backlog.borrow().is_empty() {
+            self.push_backlog();
+        }
+    }
+
+    #[cold]
+    fn push_backlog(&self) {
         loop {
             let Some((request, silent)) = self.backlog.borrow_mut().pop_front() else {
                 return;
             };
-            if let Err(request) = self.try_push(request, silent) {
-                return self.backlog.borrow_mut().push_front((request, silent));
+            let rest = match (request, silent) {
+                (Request::Entry(mut entry), Some(op)) => {
+                    let pushed = self.try_push_silent(&mut entry, &op);
+                    (!pushed).then_some((Request::Entry(entry), Some(op)))
+                }
+                (request, _) => self.try_push(request).err().map(|request| (request, None)),
+            };
+            if let Some(rest) = rest {
+                return self.backlog.borrow_mut().push_front(rest);
             }
         }
     }
@@ -461,14 +503,8 @@ impl Reactor {
             let len = usize::try_from(cqe.result).unwrap_or(0);
             self.pool.filled(id, len)
         });
-        if cqe.user_data == UNNAMED {
-            return note_close(cqe.result);
-        }
-        if cqe.user_data == WAKE {
-            return;
-        }
-        if let Some(key) = Key::from_cancel(cqe.user_data) {
-            return self.cancelled(key, cqe.result);
+        if Key::names_no_slot(cqe.user_data) {
+            return self.complete_other(cqe);
         }
         let done = Completion {
             result: cqe.result,
@@ -483,11 +519,33 @@ impl Reactor {
             Next::Reclaim(op) => op.reclaim(done),
             Next::Drop(op) => drop(op),
             Next::Attempt(op) => self.attempt(key, op),
-            Next::Unknown => {
-                self.counters.unknown.add(1);
-                tracing::error!(?cqe, "a completion of no known operation");
+            Next::Unknown => self.complete_unknown(cqe),
+        }
+    }
+
+    /// A completion that belongs to no op with a slot.
+    #[cold]
+    fn complete_other(&self, cqe: Cqe) {
+        match cqe.user_data {
+            UNNAMED => note_close(cqe.result),
+            WAKE => {}
+            cancel if Key::is_cancel(cancel) => {
+                self.cancelled(Key::from_cancel(cancel), cqe.result);
+            }
+            silent => {
+                let op = self.silent.borrow_mut().take(silent);
+                match op {
+                    Some(op) => op.complete(Completion::once(cqe.result, None)),
+                    None => self.complete_unknown(cqe),
+                }
             }
         }
+    }
+
+    #[cold]
+    fn complete_unknown(&self, cqe: Cqe) {
+        self.counters.unknown.add(1);
+        tracing::error!(?cqe, "a completion of no known operation");
     }
 
     /// A cancel has completed. Whether it found its op is told by the op's own completion, or by its absence: an op
@@ -502,6 +560,9 @@ impl Reactor {
     /// room come first: the ops that were missed may be among them, and the completions of new cancels would take
     /// the room again, for ever.
     fn cancel_missed(&self) {
+        if self.missed.borrow().is_empty() {
+            return;
+        }
         let overflows = (self.driver().as_mut()).is_some_and(|driver| driver.is_overflowing());
         if overflows {
             return;
@@ -525,26 +586,20 @@ impl Reactor {
             None => {
                 let (fd, interest) = op.interest();
                 self.clear_ready(fd, interest);
-                self.push(Request::Readiness(wait(key, (fd, interest))), None);
+                self.push(Request::Readiness(wait(key, (fd, interest))));
             }
         }
     }
 
-    /// Ends the silent ops that the kernel has taken without leaving a completion.
+    /// Ends the silent sends that the kernel has taken without leaving a completion.
     fn settle(&self) {
-        if self.silent.borrow().is_empty() {
-            return self.stay_awake.set(false);
-        }
         let accounted = self.accounted.get();
         loop {
-            let key = match self.silent.borrow().front() {
-                Some((pushed, key)) if accounted.wrapping_sub(*pushed) as i32 >= 0 => *key,
-                _ => break,
-            };
-            self.silent.borrow_mut().pop_front();
-            let settled = self.slots.borrow_mut().settle(key);
-            if let Some(op) = settled {
-                op.settled();
+            let settled = self.silent.borrow_mut().settle(accounted);
+            match settled {
+                Some(Some(op)) => op.settled(),
+                Some(None) => {}
+                None => break,
             }
         }
         if self.silent.borrow().is_empty() {
@@ -598,6 +653,7 @@ impl Reactor {
         &self.pool
     }
 
+    #[inline(always)]
     pub(crate) fn mark_dirty(&self, op: Rc<SendOp>) {
         self.dirty.borrow_mut().push_back(op);
     }
@@ -607,12 +663,13 @@ impl Reactor {
         self.stay_awake.set(true);
     }
 
-    pub(crate) fn add_inbox(&self, op: &Rc<RecvOp>) -> usize {
-        self.inboxes.borrow_mut().insert(Rc::downgrade(op))
+    pub(crate) fn add_inbox(&self, op: &Rc<RecvOp>) -> u32 {
+        // There are not 2³² descriptors, of which each inbox has one.
+        self.inboxes.borrow_mut().insert(Rc::downgrade(op)) as u32
     }
 
-    pub(crate) fn remove_inbox(&self, key: usize) {
-        let inbox = self.inboxes.borrow_mut().try_remove(key);
+    pub(crate) fn remove_inbox(&self, key: u32) {
+        let inbox = self.inboxes.borrow_mut().try_remove(key as usize);
         drop(inbox);
     }
 
@@ -641,6 +698,7 @@ impl Reactor {
     }
 
     /// Takes one ready operation from the current poll's budget. `false`: the task shall yield.
+    #[inline]
     pub(crate) fn take_budget(&self) -> bool {
         match self.budget.get().checked_sub(1) {
             Some(left) => {
@@ -661,7 +719,7 @@ impl Reactor {
 
     /// Ops in flight, the wake of the worker included.
     pub(crate) fn ops(&self) -> usize {
-        self.slots.borrow().len()
+        self.slots.borrow().len() + self.silent.borrow().len()
     }
 
     pub(crate) fn driver_counters(&self) -> driver::DriverCounters {
@@ -670,11 +728,13 @@ impl Reactor {
 
     // ---- the end ----
 
+    #[inline]
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.get() || !self.is_at_home()
     }
 
     /// Whether this process made the reactor, and was not forked from the one that did.
+    #[inline]
     pub(crate) fn is_at_home(&self) -> bool {
         self.home.is_here()
     }
@@ -688,11 +748,11 @@ impl Reactor {
     }
 
     /// The driver, if there is one that this process may use.
+    #[inline]
     fn driver(&self) -> RefMut<'_, Option<Box<dyn Driver>>> {
         let mut driver = self.driver.borrow_mut();
         if !self.is_at_home() {
-            // A child: the kernel's side of it is the parent's. Even to give it back would take it from the parent.
-            mem::forget(driver.take());
+            leak(driver.take());
         }
         driver
     }
@@ -741,9 +801,12 @@ impl Reactor {
                     ops = self.ops(),
                     "operations did not end; leaking their memory"
                 );
-                mem::forget(self.slots.take());
+                mem::forget((self.slots.take(), self.silent.take()));
                 mem::forget(Rc::clone(&self.pool));
                 break;
+            }
+            if !self.silent.borrow().is_empty() {
+                self.stay_awake();
             }
             self.turn(Park::Sleep(Some(left)));
         }
@@ -765,6 +828,12 @@ impl Alarm for Reactor {
             self.listen_again_later();
         }
     }
+}
+
+/// In a child the kernel's side of the driver is the parent's. Even to give it back would take it from the parent.
+#[cold]
+fn leak(driver: Option<Box<dyn Driver>>) {
+    mem::forget(driver);
 }
 
 /// Registers a ring of buffers, smaller where there is no memory for it. Returns how many buffers it takes.

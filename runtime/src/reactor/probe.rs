@@ -22,7 +22,7 @@ use io_uring::{cqueue, opcode, squeue};
 
 use super::driver::uring::{Sizes, TaskWork, Uring};
 use super::driver::{Cqe, Driver, Park, WAKE};
-use super::op::{accept, recv, room, send, wake};
+use super::op::{accept, outgoing, recv, room, wake};
 use super::pool::{Lease, Pool};
 use crate::builder::Backend;
 use crate::error::{BuildError, Cause};
@@ -468,13 +468,13 @@ fn silent_send(trial: &mut Trial, tx: &OwnedFd, rx: OwnedFd) -> io::Result<()> {
     let socket = socket2::SockRef::from(tx);
     socket.set_send_buffer_size(4096)?;
 
-    trial.push(&send::silent_form(tx.as_raw_fd(), &[1; 100]));
+    trial.push(&outgoing::silent_form(tx.as_raw_fd(), &[1; 100]));
     trial.push(&opcode::Nop::new().build().user_data(1));
     let cqe = trial.next()?;
     expect(cqe.user_data == 1, "a whole send left a completion")?;
 
     static LARGE: [u8; 1 << 20] = [2; 1 << 20];
-    trial.push(&send::silent_form(tx.as_raw_fd(), &LARGE));
+    trial.push(&outgoing::silent_form(tx.as_raw_fd(), &LARGE));
     let cqe = trial.next()?;
     let sent = usize::try_from(cqe.result).unwrap_or(0);
     expect(
@@ -499,7 +499,8 @@ struct Trial {
 impl Trial {
     /// The tests push fewer entries than there is room for.
     fn push(&mut self, entry: &squeue::Entry) {
-        self.ring.push_entry(entry);
+        let pushed = self.ring.push_entry(entry);
+        debug_assert!(pushed, "see above");
     }
 
     fn provide(&mut self, pool: &Pool) {

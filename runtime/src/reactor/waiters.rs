@@ -12,6 +12,7 @@ pub(crate) struct Waiters {
 }
 
 impl Waiters {
+    #[inline(always)]
     pub(crate) fn register(&mut self, waker: &Waker) {
         match &self.first {
             None => self.first = Some(waker.clone()),
@@ -31,10 +32,12 @@ impl Waiters {
 
     /// Empties the set. Wake it after every borrow is given up: a waker may run any code.
     #[must_use]
+    #[inline(always)]
     pub(crate) fn take(&mut self) -> Self {
         std::mem::take(self)
     }
 
+    #[inline(always)]
     pub(crate) fn wake(self) {
         if let Some(first) = self.first {
             first.wake();

@@ -11,6 +11,7 @@ use std::num::NonZeroU64;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
+use io_uring::squeue;
 use polling::{Event, Events, PollMode, Poller};
 
 use super::{Cqe, Driver, DriverCounters, Park, Request, Wait};
@@ -168,14 +169,19 @@ impl Epoll {
 }
 
 impl Driver for Epoll {
+    fn push_entry(&mut self, entry: &squeue::Entry) -> bool {
+        // Never: the reactor asks an epoll driver for readiness only. Refused, rather than waited for.
+        self.complete(entry.get_user_data(), -libc::EOPNOTSUPP);
+        true
+    }
+
     fn push(&mut self, request: Request) -> Result<(), Request> {
         match request {
             Request::Readiness(wait) => self.wait_for(wait),
             Request::Cancel { of, user_data } => self.cancel(of, user_data),
             Request::Close(fd) => self.close(fd),
             Request::Entry(entry) => {
-                // Never: the reactor asks an epoll driver for readiness only. Refused, rather than waited for.
-                self.complete(entry.get_user_data(), -libc::EOPNOTSUPP);
+                self.push_entry(&entry);
             }
         }
         Ok(())

@@ -20,7 +20,10 @@ use super::op::{Interest, close};
 /// The driver of one worker, chosen once, at its start. What a method does by default is what a driver does that has
 /// nothing to remember there.
 pub(crate) trait Driver {
-    /// Queues a request. It is given back if there is no room.
+    /// Queues an operation in its ring form, and says whether there was room. Only a ring is asked.
+    fn push_entry(&mut self, entry: &squeue::Entry) -> bool;
+
+    /// Queues any request. It is given back if there is no room.
     fn push(&mut self, request: Request) -> Result<(), Request>;
 
     /// Submits what is queued, without looking at completions.

@@ -147,7 +147,7 @@ impl AcceptOp {
 
     fn arm(self: &Rc<Self>) {
         let via = self.reactor().via();
-        let key = (self.reactor()).submit(Rc::clone(self) as Rc<dyn Op>, via);
+        let key = (self.reactor()).submit(Rc::clone(self), via);
         let mut state = self.state.borrow_mut();
         match key {
             Some(key) => state.phase = Phase::InFlight(key),

@@ -43,7 +43,7 @@ impl ConnectOp {
             op.state.borrow_mut().result = Some(result);
             return op;
         }
-        let key = (op.socket.reactor()).submit(Rc::clone(&op) as Rc<dyn Op>, via);
+        let key = (op.socket.reactor()).submit(Rc::clone(&op), via);
         {
             let mut state = op.state.borrow_mut();
             state.key = key;

@@ -11,6 +11,7 @@
 pub(crate) mod accept;
 pub(crate) mod close;
 pub(crate) mod connect;
+pub(crate) mod outgoing;
 pub(crate) mod poll;
 pub(crate) mod recv;
 pub(crate) mod room;
@@ -35,8 +36,8 @@ use super::pool::{Lease, Pool};
 ///
 /// Every pointer in the entry that [`ring_form`](Self::ring_form) returns must stay valid, and what it points to
 /// must not be written (or, where the kernel writes, not be touched) by anybody else, from that call until the
-/// op's final [`complete`](Self::complete), [`reclaim`](Self::reclaim) or [`settled`](Self::settled), for as long
-/// as an `Rc` of the op exists. The reactor keeps such an `Rc` in the op's slot for all that time.
+/// op's final [`complete`](Self::complete) or [`reclaim`](Self::reclaim) (or until [`SendOp::settled`](send::SendOp::settled)),
+/// for as long as an `Rc` of the op exists. The reactor keeps such an `Rc` in the op's slot for all that time.
 pub(crate) unsafe trait Op {
     /// The SQE. The reactor sets its `user_data`.
     fn ring_form(&self) -> squeue::Entry;
@@ -55,9 +56,6 @@ pub(crate) unsafe trait Op {
     fn reclaim(&self, done: Completion) {
         drop(done);
     }
-
-    /// A silent op (see [`send`]) was executed in full and there is no completion.
-    fn settled(self: Rc<Self>) {}
 }
 
 /// What the kernel says about an op.

@@ -98,7 +98,7 @@ impl PollOp {
 
     fn arm(self: &Rc<Self>) {
         let via = self.reactor.via();
-        let key = (self.reactor).submit(Rc::clone(self) as Rc<dyn Op>, via);
+        let key = (self.reactor).submit(Rc::clone(self), via);
         let mut state = self.state.borrow_mut();
         state.key = key;
         if key.is_none() {

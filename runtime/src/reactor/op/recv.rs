@@ -13,12 +13,12 @@
 //! room for, and ends by itself. Elsewhere it is cancelled at the high-water mark, after which single-shot receives
 //! are used for a while: a multishot may deliver 33 chunks before a cancel reaches it.
 
-use std::cell::{Cell, RefCell, UnsafeCell};
+use std::cell::{Cell, RefCell, RefMut, UnsafeCell};
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use io_uring::{opcode, squeue, types};
 
@@ -33,10 +33,10 @@ use crate::reactor::{Reactor, Waiters};
 pub(crate) struct RecvOp {
     socket: Socket,
     /// The key in the reactor's list of inboxes.
-    inbox: Cell<usize>,
+    inbox: Cell<u32>,
     form: Cell<Form>,
     /// What [`Form::Heap`] receives into; the kernel's while such an op is in flight.
-    heap: UnsafeCell<Box<[u8]>>,
+    heap: UnsafeCell<Option<Box<[u8; HEAP_CHUNK]>>>,
     state: RefCell<State>,
 }
 
@@ -104,6 +104,18 @@ enum End {
     Error(i32),
 }
 
+/// What follows from a completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Nothing,
+    /// Too much is unread.
+    Pause(Key),
+    /// No buffer was left.
+    Feed,
+    /// The kernel has ended a multishot.
+    Rearm,
+}
+
 /// How the next bytes are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
@@ -147,12 +159,13 @@ impl RecvOp {
     pub(crate) fn status(self: &Rc<Self>) -> Option<Status> {
         let status = self.state.borrow().status();
         if status.is_none() {
-            self.want();
+            self.want(self.state.borrow_mut());
         }
         status
     }
 
     /// Like [`status`](Self::status), and wakes the task when it changes.
+    #[inline(always)]
     pub(crate) fn poll_status(self: &Rc<Self>, cx: &mut Context<'_>) -> Poll<Status> {
         let status = self.state.borrow().status();
         match status {
@@ -162,8 +175,7 @@ impl RecvOp {
                 Poll::Pending
             }
             None => {
-                self.register(cx.waker());
-                self.want();
+                self.wait(cx);
                 Poll::Pending
             }
         }
@@ -171,8 +183,9 @@ impl RecvOp {
 
     /// Copies what is there, and consumes it.
     pub(crate) fn read(self: &Rc<Self>, buf: &mut [u8]) -> usize {
-        let copied = self.state.borrow_mut().read(buf);
-        self.after_read();
+        let mut state = self.state.borrow_mut();
+        let copied = state.read(buf);
+        self.fetch_ahead(state);
         copied
     }
 
@@ -182,9 +195,11 @@ impl RecvOp {
     }
 
     /// Takes the oldest chunk.
+    #[inline(always)]
     pub(crate) fn pop(self: &Rc<Self>) -> Option<Lease> {
-        let lease = self.state.borrow_mut().pop();
-        self.after_read();
+        let mut state = self.state.borrow_mut();
+        let lease = state.pop();
+        self.fetch_ahead(state);
         lease
     }
 
@@ -284,19 +299,21 @@ impl RecvOp {
 
     // ---- arming ----
 
-    fn register(&self, waker: &Waker) {
-        self.state.borrow_mut().waiters.register(waker);
+    fn wait(self: &Rc<Self>, cx: &mut Context<'_>) {
+        let mut state = self.state.borrow_mut();
+        state.waiters.register(cx.waker());
+        self.want(state);
     }
 
     /// Somebody wants bytes and there are none.
-    fn want(self: &Rc<Self>) {
+    #[inline(always)]
+    fn want(self: &Rc<Self>, state: RefMut<'_, State>) {
+        let is_idle = state.phase == Phase::Idle;
+        drop(state);
         if self.reactor().is_closed() {
-            return self.fail(libc::ECANCELED);
-        }
-        let phase = self.state.borrow().phase;
-        match phase {
-            Phase::InFlight(_) | Phase::Stopping(_) => {}
-            Phase::Idle => self.arm(),
+            self.fail(libc::ECANCELED);
+        } else if is_idle {
+            self.arm();
         }
     }
 
@@ -305,13 +322,13 @@ impl RecvOp {
         self.form.set(form);
         if form == Form::Heap {
             // SAFETY: no op is in flight (the phase is Idle), so the buffer is ours.
-            unsafe { *self.heap.get() = vec![0; HEAP_CHUNK].into_boxed_slice() };
+            unsafe { *self.heap.get() = Some(Box::new([0; HEAP_CHUNK])) };
         }
         let via = match form {
             Form::Readiness => Via::Readiness,
             Form::Multishot | Form::Single | Form::Heap => Via::Ring,
         };
-        match self.reactor().submit(Rc::clone(self) as Rc<dyn Op>, via) {
+        match self.reactor().submit(Rc::clone(self), via) {
             Some(key) => {
                 let mut state = self.state.borrow_mut();
                 state.phase = Phase::InFlight(key);
@@ -345,27 +362,46 @@ impl RecvOp {
     }
 
     /// Below the low-water mark the next bytes are fetched ahead of the reader.
-    fn after_read(self: &Rc<Self>) {
-        let low_water = self.low_water();
-        let fetch = {
-            let state = self.state.borrow();
-            state.eager
-                && state.phase == Phase::Idle
-                && state.end.is_none()
-                && state.unread <= low_water
-        };
+    #[inline(always)]
+    fn fetch_ahead(self: &Rc<Self>, state: RefMut<'_, State>) {
+        let fetch = state.eager
+            && state.phase == Phase::Idle
+            && state.end.is_none()
+            && state.unread <= self.low_water();
+        drop(state);
         if fetch {
             self.arm();
         }
     }
 
-    /// What happens after a completion was taken in.
-    fn go_on(self: &Rc<Self>, starved: bool, stopped: bool) {
-        let high_water = self.reactor().limits.recv_high_water;
+    /// What has to happen after a completion was taken in.
+    #[inline(always)]
+    fn next(&self, state: &State, starved: bool, stopped: bool) -> Next {
+        match state.phase {
+            Phase::InFlight(key) => {
+                let high_water = self.reactor().limits.recv_high_water;
+                if state.unread >= high_water && !self.is_limited() {
+                    Next::Pause(key)
+                } else {
+                    Next::Nothing
+                }
+            }
+            Phase::Idle if state.end.is_none() && !stopped => match self.form.get() {
+                _ if starved => Next::Feed,
+                Form::Multishot => Next::Rearm,
+                Form::Single | Form::Heap | Form::Readiness => Next::Nothing,
+            },
+            Phase::Idle | Phase::Stopping(_) => Next::Nothing,
+        }
+    }
+
+    #[cold]
+    fn go_on(self: &Rc<Self>, next: Next) {
         let counters = &self.reactor().counters;
         let mut state = self.state.borrow_mut();
-        match state.phase {
-            Phase::InFlight(key) if state.unread >= high_water && !self.is_limited() => {
+        match next {
+            Next::Nothing => {}
+            Next::Pause(key) => {
                 counters.pauses.add(1);
                 state.paced = PACED_RECEIVES;
                 state.eager = true;
@@ -373,9 +409,9 @@ impl RecvOp {
                 drop(state);
                 self.reactor().cancel(key);
             }
-            // No buffer was left. A task that waits does not depend on others giving theirs back: if there is still
-            // none, the next receive brings its own. Where nobody waits, the next reader arms.
-            Phase::Idle if state.end.is_none() && starved && !stopped => {
+            // A task that waits does not depend on others giving buffers back: if there is still none, the next
+            // receive brings its own. Where nobody waits, the next reader arms.
+            Next::Feed => {
                 counters.starvations.add(1);
                 let waited_for = !state.waiters.is_empty();
                 drop(state);
@@ -383,15 +419,11 @@ impl RecvOp {
                     self.arm();
                 }
             }
-            Phase::Idle
-                if state.end.is_none() && !stopped && self.form.get() == Form::Multishot =>
-            {
+            Next::Rearm => {
                 counters.rearms.add(1);
                 state.eager = true;
-                drop(state);
-                self.after_read();
+                self.fetch_ahead(state);
             }
-            _ => {}
         }
     }
 
@@ -440,6 +472,7 @@ impl State {
     ///
     /// One that finds more than it takes in one go has certainly been continued because of a single piece of news.
     /// Where it found less, that takes a rare moment: it is looked at when the socket stays quiet.
+    #[inline]
     fn is_deaf(&mut self, nonempty: bool) -> bool {
         let quiet = false;
         let (next, deaf) = match self.hearing {
@@ -456,10 +489,12 @@ impl State {
     }
 
     /// Keeps a chunk. A reader that lags behind must not hold a whole pool buffer for each few bytes.
-    fn push(&mut self, lease: Lease, pool_is_short: bool) {
+    #[inline(always)]
+    fn push(&mut self, lease: Lease, pool: &Pool) {
         self.unread += lease.len();
         let small = lease.len() <= SMALL_CHUNK;
-        let lags = self.queue.len() >= LAG && small || pool_is_short && !self.queue.is_empty();
+        let lags = !self.queue.is_empty()
+            && (small && self.queue.len() >= LAG || lease.is_pooled() && pool.is_short());
         if lags || small && self.spill.is_some() {
             let spill = self.spill.get_or_insert_default();
             spill.extend_from_slice(&lease);
@@ -474,12 +509,21 @@ impl State {
     }
 
     /// Moves the spill to the end of the queue.
+    #[inline(always)]
     fn seal(&mut self) {
+        if self.spill.is_some() {
+            self.seal_spill();
+        }
+    }
+
+    #[cold]
+    fn seal_spill(&mut self) {
         if let Some(spill) = self.spill.take() {
             self.queue.push_back(Lease::heap(*spill));
         }
     }
 
+    #[inline(always)]
     fn pop(&mut self) -> Option<Lease> {
         if self.queue.is_empty() {
             self.seal();
@@ -546,7 +590,13 @@ unsafe impl Op for RecvOp {
             Form::Heap => {
                 // SAFETY: `arm` has just put the buffer there, and nothing else refers to it.
                 let heap = unsafe { &mut *self.heap.get() };
-                opcode::Recv::new(types::Fd(fd), heap.as_mut_ptr(), HEAP_CHUNK as u32).build()
+                match heap {
+                    Some(heap) => {
+                        opcode::Recv::new(types::Fd(fd), heap.as_mut_ptr(), HEAP_CHUNK as u32)
+                            .build()
+                    }
+                    None => opcode::Nop::new().build(), // never: see above
+                }
             }
         }
     }
@@ -573,7 +623,7 @@ unsafe impl Op for RecvOp {
     }
 
     fn complete(self: Rc<Self>, done: Completion) {
-        let pool_is_short = self.reactor().pool().is_short();
+        let pool = self.reactor().pool();
         let mut state = self.state.borrow_mut();
         let stopped = matches!(state.phase, Phase::Stopping(_));
         if !done.more {
@@ -586,12 +636,15 @@ unsafe impl Op for RecvOp {
         let deaf = done.more && state.is_deaf(done.nonempty);
         let mut starved = false;
         match (done.result, done.buffer) {
-            (1.., Some(lease)) => state.push(lease, pool_is_short),
+            (1.., Some(lease)) => state.push(lease, pool),
             (n @ 1.., None) if self.form.get() == Form::Heap => {
                 // SAFETY: the op's only completion is here, so the kernel is done with the buffer.
-                let mut bytes = mem::take(unsafe { &mut *self.heap.get() }).into_vec();
-                bytes.truncate(n as usize);
-                state.push(Lease::heap(bytes), false);
+                let heap = unsafe { &mut *self.heap.get() };
+                if let Some(bytes) = heap.take() {
+                    let mut bytes = Vec::from(bytes as Box<[u8]>);
+                    bytes.truncate(n as usize);
+                    state.push(Lease::heap(bytes), pool);
+                }
             }
             (0, _) => state.end = Some(End::Eof),
             (result, _) => match -result {
@@ -602,25 +655,26 @@ unsafe impl Op for RecvOp {
                 errno => state.end = Some(End::Error(errno)),
             },
         }
-        let doubted = state.hearing.is_doubted();
-        drop(state);
+        let doubted = state.hearing.is_doubted() && done.more;
         if deaf && !stopped {
+            drop(state);
             self.arm_anew();
-        } else if doubted && done.more {
+            state = self.state.borrow_mut();
+        } else if doubted {
             self.reactor().listen_again_later();
         }
-        self.go_on(starved, stopped);
-        let waiters = {
-            let mut state = self.state.borrow_mut();
-            // A waiter that finds nothing would only go back to sleep, unless it waits for the op's end.
-            let news = state.status().is_some() || state.phase == Phase::Idle;
-            if news {
-                state.waiters.take()
-            } else {
-                Waiters::default()
-            }
-        };
-        waiters.wake();
+        let next = self.next(&state, starved, stopped);
+        if next != Next::Nothing {
+            drop(state);
+            self.go_on(next);
+            state = self.state.borrow_mut();
+        }
+        // A waiter that finds nothing would only go back to sleep, unless it waits for the op's end.
+        if state.status().is_some() || state.phase == Phase::Idle {
+            let waiters = state.waiters.take();
+            drop(state);
+            waiters.wake();
+        }
     }
 }
 

@@ -11,7 +11,7 @@
 //!
 //! After one that went short, the next is tried when there is room again (see [`room`](super::room)).
 
-use std::cell::RefCell;
+use std::cell::{RefCell, RefMut};
 use std::io;
 use std::mem;
 use std::net::Shutdown;
@@ -20,12 +20,12 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use io_uring::{opcode, squeue, types};
+use io_uring::{opcode, squeue};
 
+use super::outgoing::{Flight, Kind, Outgoing};
 use super::room::RoomOp;
-use super::spares::{Gather, MAX_GATHER, Spares};
+use super::spares::Spares;
 use super::{Completion, Interest, Key, Op, Via};
-use crate::reactor::fifo::Fifo;
 use crate::reactor::pool::Pool;
 use crate::reactor::send_buf::SendBuf;
 use crate::reactor::socket::Socket;
@@ -39,12 +39,8 @@ pub(crate) struct SendOp {
 
 #[derive(Default)]
 struct State {
-    queue: Fifo<Chunk>,
-    /// How much of the first chunk is gone.
-    offset: usize,
-    /// Bytes not yet handed to the kernel, those in flight included.
-    queued: usize,
-    flight: Option<Flight>,
+    /// What is to be sent; none if there is nothing.
+    outgoing: Option<Box<Outgoing>>,
     /// The last send went short: the socket's buffer is full, so the next one waits for room.
     blocked: bool,
     /// The op that tells of room.
@@ -55,23 +51,6 @@ struct State {
     ending: Ending,
     owner: Owner,
     waiters: Waiters,
-}
-
-/// A send that the kernel has, or will have with the next enter.
-struct Flight {
-    key: Key,
-    kind: Kind,
-    /// Chunks at the front of the queue that it refers to; they must not change.
-    chunks: u8,
-    bytes: usize,
-    gather: Option<Box<Gather>>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Silent,
-    Prompt,
-    Armed,
 }
 
 /// The end of the write direction.
@@ -95,23 +74,6 @@ enum Owner {
     Gone,
 }
 
-/// A piece of the queue. The bytes of each are on the heap, in the pool or static: they stay where they are when the
-/// chunk itself moves.
-enum Chunk {
-    /// Copied from small writes, into a buffer of the worker's.
-    Copied(Vec<u8>),
-    Owned(SendBuf),
-}
-
-impl Chunk {
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Copied(bytes) => bytes,
-            Self::Owned(bytes) => bytes.as_ref(),
-        }
-    }
-}
-
 impl SendOp {
     pub(crate) fn new(socket: Socket) -> Rc<Self> {
         Rc::new(Self {
@@ -123,20 +85,19 @@ impl SendOp {
     // ---- for the writer ----
 
     /// Whether a write would be taken now; an error that ended the direction is told here, to every writer.
+    #[inline]
     pub(crate) fn check_writable(&self) -> Option<io::Result<()>> {
         let state = self.state.borrow();
-        if let Some(errno) = state.error {
-            return Some(Err(io::Error::from_raw_os_error(errno.get())));
-        }
-        if state.ending != Ending::Open {
-            return Some(Err(io::Error::from_raw_os_error(libc::EPIPE)));
-        }
-        if self.reactor().is_closed() {
-            return Some(Err(io::Error::from_raw_os_error(libc::ECANCELED)));
-        }
-        (state.queued < self.high_water()).then_some(Ok(()))
+        let error = match state.error {
+            Some(errno) => errno.get(),
+            None if state.ending != Ending::Open => libc::EPIPE,
+            None if self.reactor().is_closed() => libc::ECANCELED,
+            None => return (state.queued() < self.high_water()).then_some(Ok(())),
+        };
+        Some(Err(io::Error::from_raw_os_error(error)))
     }
 
+    #[inline(always)]
     pub(crate) fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.reactor().take_budget() {
             cx.waker().wake_by_ref();
@@ -152,15 +113,20 @@ impl SendOp {
     }
 
     /// Copies as much of `buf` as there is room for. Call it when writable.
+    #[inline(always)]
     pub(crate) fn write(self: &Rc<Self>, buf: &[u8]) -> usize {
         let reactor = self.reactor();
         let mut state = self.state.borrow_mut();
+        if buf.is_empty() {
+            return 0;
+        }
         let taken = buf
             .len()
-            .min(self.high_water().saturating_sub(state.queued));
-        state.append(&buf[..taken], &reactor.spares);
-        drop(state);
-        self.mark_dirty();
+            .min(self.high_water().saturating_sub(state.queued()));
+        state
+            .outgoing(&reactor.spares)
+            .append(&buf[..taken], &reactor.spares);
+        self.mark_dirty(state);
         taken
     }
 
@@ -169,16 +135,16 @@ impl SendOp {
         if buf.is_empty() {
             return;
         }
+        let spares = &self.reactor().spares;
         let mut state = self.state.borrow_mut();
+        let outgoing = state.outgoing(spares);
         if buf.len() <= SMALL {
             // Cheaper than a slice of its own, and a lease goes back to the pool right now.
-            state.append(buf.as_ref(), &self.reactor().spares);
+            outgoing.append(buf.as_ref(), spares);
         } else {
-            state.queued += buf.len();
-            state.queue.push_back(Chunk::Owned(buf));
+            outgoing.push(buf);
         }
-        drop(state);
-        self.mark_dirty();
+        self.mark_dirty(state);
     }
 
     /// Waits until there is room again.
@@ -194,7 +160,7 @@ impl SendOp {
     }
 
     pub(crate) fn queued(&self) -> usize {
-        self.state.borrow().queued
+        self.state.borrow().queued()
     }
 
     /// Waits until everything is handed to the kernel.
@@ -204,7 +170,7 @@ impl SendOp {
             return Poll::Ready(Err(io::Error::from_raw_os_error(errno.get())));
         }
         // Drained is also: nothing of this outbox is in flight.
-        if state.queued == 0 && state.room.is_none() {
+        if state.queued() == 0 && state.room.is_none() {
             return Poll::Ready(Ok(()));
         }
         if !self.reactor().is_at_home() {
@@ -242,9 +208,9 @@ impl SendOp {
         if shutdown && state.ending == Ending::Open {
             state.ending = Ending::Wanted;
         }
-        let left = state.queued > 0 && state.error.is_none();
+        let left = state.queued() > 0 && state.error.is_none();
         state.owner = if left { Owner::Draining } else { Owner::Gone };
-        let armed = (state.flight.as_ref()).is_some_and(|flight| flight.kind == Kind::Armed);
+        let armed = (state.flight()).is_some_and(|flight| flight.kind == Kind::Armed);
         // Only a send that is tried at once, by the ring, is sure to say soon that it is stuck.
         let waits = armed || state.blocked || self.reactor().via() == Via::Readiness;
         let stuck = left && waits;
@@ -271,7 +237,7 @@ impl SendOp {
     /// Makes the end of a silent send known soon, if one is in flight.
     fn await_silent(&self) {
         let state = self.state.borrow();
-        if (state.flight.as_ref()).is_some_and(|flight| flight.kind == Kind::Silent) {
+        if (state.flight()).is_some_and(|flight| flight.kind == Kind::Silent) {
             self.reactor().stay_awake();
         }
     }
@@ -291,13 +257,11 @@ impl SendOp {
         }
     }
 
-    fn mark_dirty(self: &Rc<Self>) {
-        let mut state = self.state.borrow_mut();
-        if state.queued == 0 || state.flight.is_some() || mem::replace(&mut state.dirty, true) {
-            return;
+    #[inline(always)]
+    fn mark_dirty(self: &Rc<Self>, mut state: RefMut<'_, State>) {
+        if state.queued() > 0 && state.flight().is_none() && !mem::replace(&mut state.dirty, true) {
+            self.reactor().mark_dirty(Rc::clone(self));
         }
-        drop(state);
-        self.reactor().mark_dirty(Rc::clone(self));
     }
 
     pub(crate) fn socket(&self) -> &Socket {
@@ -325,7 +289,7 @@ impl SendOp {
             reactor.stay_awake();
             return self.give_up(libc::ECANCELED);
         }
-        if state.flight.is_some() || state.queued == 0 || state.error.is_some() {
+        if state.error.is_some() || state.flight().is_some() || state.queued() == 0 {
             return;
         }
         if state.blocked && reactor.features().multishot_poll.is_on() {
@@ -333,29 +297,43 @@ impl SendOp {
             return self.await_room();
         }
         let kind = state.choose_kind(reactor);
+        let Some(outgoing) = &mut state.outgoing else {
+            return;
+        };
         let counters = &reactor.counters;
         match kind {
             Kind::Silent => counters.silent_sends.add(1),
             Kind::Prompt | Kind::Armed => counters.armed_sends.add(1),
         }
-        let flight = state.gather(kind, &reactor.spares);
-        state.flight = Some(flight);
+        outgoing.take_off(kind, &reactor.spares);
         drop(state);
-        let op = Rc::clone(&self) as Rc<dyn Op>;
-        let key = match kind {
-            Kind::Silent => reactor.submit_silently(op),
-            // It does not wait, so it needs no kernel that can.
-            Kind::Prompt if reactor.features().multishot_poll.is_on() => {
-                reactor.submit(op, Via::Ring)
+        let via = match kind {
+            Kind::Silent => {
+                if !reactor.submit_silently(Rc::clone(&self)) {
+                    self.give_up(libc::ECANCELED);
+                }
+                return;
             }
-            Kind::Prompt | Kind::Armed => reactor.submit(op, reactor.via()),
+            // It does not wait, so it needs no kernel that can.
+            Kind::Prompt if reactor.features().multishot_poll.is_on() => Via::Ring,
+            Kind::Prompt | Kind::Armed => reactor.via(),
         };
-        let Some(key) = key else {
+        let Some(key) = reactor.submit(Rc::clone(&self), via) else {
             return self.give_up(libc::ECANCELED);
         };
-        if let Some(flight) = &mut self.state.borrow_mut().flight {
-            flight.key = key;
+        if let Some(outgoing) = &mut self.state.borrow_mut().outgoing {
+            outgoing.name_flight(key);
         }
+    }
+
+    /// A silent send was executed in full, and there is no completion.
+    pub(crate) fn settled(self: Rc<Self>) {
+        let mut state = self.state.borrow_mut();
+        let Some(flight) = state.land(&self.reactor().spares) else {
+            return;
+        };
+        self.sent(state, flight.bytes);
+        self.wake();
     }
 
     /// Arms the op that tells of room, unless it is.
@@ -377,35 +355,46 @@ impl SendOp {
             state.room = None;
         }
         state.blocked = false;
-        let drained = state.queued == 0;
+        let drained = state.queued() == 0;
+        // What the kernel may still read is given up when it has landed.
+        let is_idle = state.flight().is_none();
         drop(state);
         let closed = self.reactor().is_closed();
-        if closed && !drained {
+        if closed && !drained && is_idle {
             self.give_up(libc::ECANCELED);
         }
-        self.mark_dirty();
+        self.mark_dirty(self.state.borrow_mut());
         if closed || drained && !more {
             self.wake();
         }
     }
 
     /// Takes `sent` bytes off the queue and sees what is next.
-    fn sent(self: &Rc<Self>, sent: usize) {
+    #[inline(always)]
+    fn sent<'a>(self: &'a Rc<Self>, mut state: RefMut<'a, State>, sent: usize) {
         let spares = &self.reactor().spares;
-        let mut done = spares.take_done();
-        let mut state = self.state.borrow_mut();
-        state.consume(sent, spares, &mut done);
-        let drained = state.queued == 0;
-        // Also if nobody waits for it any more: writes fail since it was asked for, and the peer waits for it.
-        let ends = drained && state.ending == Ending::Wanted;
-        drop(state);
-        // The destructor of an owned buffer is the user's code.
-        done.clear();
-        spares.put_done(done);
-        if drained {
+        let done = match &mut state.outgoing {
+            Some(outgoing) => outgoing.consume(sent, spares),
+            None => None,
+        };
+        let drained = state.queued() == 0;
+        if drained && let Some(outgoing) = state.outgoing.take() {
+            spares.put_outgoing(outgoing);
+        }
+        if let Some(mut done) = done {
+            drop(state);
+            // The destructor of an owned buffer is the user's code.
+            done.clear();
+            spares.put_done(done);
+            state = self.state.borrow_mut();
+        }
+        // Also if nobody waits for the end any more: writes fail since it was asked for, and the peer waits for it.
+        let ends = state.ending == Ending::Wanted;
+        if !drained {
+            self.mark_dirty(state);
+        } else if ends || state.owner != Owner::Present || state.room.is_some() {
+            drop(state);
             self.drained(ends);
-        } else {
-            self.mark_dirty();
         }
     }
 
@@ -439,53 +428,49 @@ impl SendOp {
     fn give_up(&self, errno: i32) {
         let mut state = self.state.borrow_mut();
         state.error = NonZeroI32::new(errno);
-        state.flight = None;
-        state.queued = 0;
-        state.offset = 0;
-        let chunks = mem::take(&mut state.queue);
+        let unsent = state.outgoing.take();
         drop(state);
-        drop(chunks);
+        drop(unsent);
         self.drained(false);
     }
 
+    /// Whoever waits for room or for the drain finds it; the others wait on.
+    #[inline(always)]
     fn wake(&self) {
-        let high_water = self.high_water();
         let mut state = self.state.borrow_mut();
-        // Whoever waits for room or for the drain finds it; the others wait on.
-        let waiters = if state.queued < high_water || state.error.is_some() {
-            state.waiters.take()
-        } else {
-            Waiters::default()
-        };
+        if state.waiters.is_empty() || state.queued() >= self.high_water() && state.error.is_none()
+        {
+            return;
+        }
+        let waiters = state.waiters.take();
         drop(state);
         waiters.wake();
     }
 }
 
 impl State {
-    fn append(&mut self, mut bytes: &[u8], spares: &Spares) {
-        self.queued += bytes.len();
-        let in_flight = self
-            .flight
+    #[inline]
+    fn queued(&self) -> usize {
+        self.outgoing
             .as_ref()
-            .map_or(0, |flight| flight.chunks.into());
-        while !bytes.is_empty() {
-            // A chunk in flight is the kernel's to read: it is never appended to.
-            let room = match self.queue.back() {
-                Some(Chunk::Copied(last)) if self.queue.len() > in_flight => {
-                    last.capacity() - last.len()
-                }
-                _ => 0,
-            };
-            if room == 0 {
-                self.queue.push_back(Chunk::Copied(spares.take_buffer()));
-            }
-            if let Some(Chunk::Copied(last)) = self.queue.back_mut() {
-                let n = bytes.len().min(last.capacity() - last.len());
-                last.extend_from_slice(&bytes[..n]);
-                bytes = &bytes[n..];
-            }
-        }
+            .map_or(0, |outgoing| outgoing.queued())
+    }
+
+    #[inline]
+    fn flight(&self) -> Option<&Flight> {
+        self.outgoing.as_ref()?.flight()
+    }
+
+    /// A send is over.
+    #[inline(always)]
+    fn land(&mut self, spares: &Spares) -> Option<Flight> {
+        self.outgoing.as_mut()?.land(spares)
+    }
+
+    /// Where to put what shall be sent.
+    #[inline(always)]
+    fn outgoing(&mut self, spares: &Spares) -> &mut Outgoing {
+        self.outgoing.get_or_insert_with(|| spares.take_outgoing())
     }
 
     fn choose_kind(&self, reactor: &Reactor) -> Kind {
@@ -496,7 +481,7 @@ impl State {
             Kind::Prompt
         } else if reactor.features().silent_send.is_on()
             && self.waiters.is_empty()
-            && self.queue.len() <= MAX_GATHER
+            && (self.outgoing.as_ref()).is_some_and(|outgoing| outgoing.fits_one_send())
         {
             Kind::Silent
         } else if waits_for_room {
@@ -505,70 +490,17 @@ impl State {
             Kind::Armed
         }
     }
-
-    /// Describes as many chunks as fit in one send.
-    fn gather(&self, kind: Kind, spares: &Spares) -> Flight {
-        let chunks = self.queue.len().min(MAX_GATHER);
-        let slices = (self.queue.iter().take(chunks).enumerate()).map(|(index, chunk)| {
-            let skipped = if index == 0 { self.offset } else { 0 };
-            &chunk.bytes()[skipped..]
-        });
-        let bytes = slices.clone().map(<[u8]>::len).sum();
-        let gather = (chunks > 1).then(|| {
-            let mut gather = spares.take_gather();
-            gather.fill(slices);
-            gather
-        });
-        Flight {
-            key: Key::NONE,
-            kind,
-            // At most `MAX_GATHER`.
-            chunks: chunks as u8,
-            bytes,
-            gather,
-        }
-    }
-
-    /// Takes `sent` bytes off the front; owned buffers that are done go to `done`.
-    fn consume(&mut self, mut sent: usize, spares: &Spares, done: &mut Vec<SendBuf>) {
-        self.queued = self.queued.saturating_sub(sent);
-        while sent > 0 {
-            let Some(front) = self.queue.front() else {
-                break;
-            };
-            let left = front.bytes().len() - self.offset;
-            if sent < left {
-                self.offset += sent;
-                break;
-            }
-            sent -= left;
-            self.offset = 0;
-            match self.queue.pop_front() {
-                Some(Chunk::Copied(buffer)) => spares.put_buffer(buffer),
-                Some(Chunk::Owned(buffer)) => done.push(buffer),
-                None => break,
-            }
-        }
-    }
 }
 
-// SAFETY: the entries point to bytes of the chunks in flight, which stay where they are until the flight ends (chunks
-// are only removed by `consume` and `give_up`, which run after the flight has ended, and never appended to while
-// `flight.chunks` counts them), and to the flight's own `Gather`, boxed and untouched until then.
+// SAFETY: an entry points to what `Outgoing::ring_form` says, which stays until the flight lands. It lands when the op has
+// ended, and what is given up is not in flight, or was never submitted.
 unsafe impl Op for SendOp {
+    #[inline(always)]
     fn ring_form(&self) -> squeue::Entry {
-        let state = self.state.borrow();
-        let fd = self.socket.as_raw_fd();
-        let Some(flight) = &state.flight else {
-            return opcode::Nop::new().build(); // never: `flush` has just set it
-        };
-        let flags = flight.kind.flags();
-        match (&flight.gather, state.queue.front()) {
-            (Some(gather), _) => gather_form(fd, gather, flags),
-            (None, Some(front)) => send_form(fd, &front.bytes()[state.offset..], flags),
-            (None, None) => opcode::Nop::new().build(),
+        match &self.state.borrow().outgoing {
+            Some(outgoing) => outgoing.ring_form(self.socket.as_raw_fd()),
+            None => opcode::Nop::new().build(), // never: `flush` has just seen it
         }
-        .flags(flight.kind.entry_flags())
     }
 
     fn interest(&self) -> (RawFd, Interest) {
@@ -577,24 +509,17 @@ unsafe impl Op for SendOp {
 
     fn attempt(&self, _: &Rc<Pool>) -> Option<Completion> {
         let state = self.state.borrow();
-        let fd = self.socket.as_raw_fd();
-        let system = self.reactor().system();
-        let sent = match &state.flight.as_ref()?.gather {
-            Some(gather) => system.send_gathered(fd, gather),
-            None => system.send(fd, &state.queue.front()?.bytes()[state.offset..]),
-        };
+        let outgoing = state.outgoing.as_ref()?;
+        let sent = outgoing.attempt(self.socket.as_raw_fd(), self.reactor().system());
         sent.map(|result| Completion::once(result, None))
     }
 
     fn complete(self: Rc<Self>, done: Completion) {
         let reactor = Rc::clone(self.reactor());
         let mut state = self.state.borrow_mut();
-        let Some(flight) = state.flight.take() else {
+        let Some(flight) = state.land(&reactor.spares) else {
             return;
         };
-        if let Some(gather) = flight.gather {
-            reactor.spares.put_gather(gather);
-        }
         if flight.kind == Kind::Silent {
             reactor.counters.short_sends.add(1);
         }
@@ -602,31 +527,23 @@ unsafe impl Op for SendOp {
         state.blocked =
             sent < flight.bytes && flight.kind != Kind::Armed || done.result == -libc::EAGAIN;
         let stuck = state.blocked && state.owner == Owner::Draining;
-        let abandoned = state.owner == Owner::Abandoned;
-        drop(state);
-        match -done.result {
-            _ if abandoned => self.give_up(libc::ECANCELED),
-            ..=0 | libc::EAGAIN | libc::EINTR => self.sent(sent),
+        let error = match -done.result {
+            _ if state.owner == Owner::Abandoned => Some(libc::ECANCELED),
+            ..=0 | libc::EAGAIN | libc::EINTR => None,
             // Not by us: somebody else has let go of the same descriptor.
-            libc::ECANCELED if !reactor.is_closed() => self.sent(sent),
-            errno => self.give_up(errno),
+            libc::ECANCELED if !reactor.is_closed() => None,
+            errno => Some(errno),
+        };
+        match error {
+            None => self.sent(state, sent),
+            Some(errno) => {
+                drop(state);
+                self.give_up(errno);
+            }
         }
         if stuck {
             self.linger();
         }
-        self.wake();
-    }
-
-    fn settled(self: Rc<Self>) {
-        let mut state = self.state.borrow_mut();
-        let Some(flight) = state.flight.take() else {
-            return;
-        };
-        if let Some(gather) = flight.gather {
-            self.reactor().spares.put_gather(gather);
-        }
-        drop(state);
-        self.sent(flight.bytes);
         self.wake();
     }
 }
@@ -640,7 +557,7 @@ impl Alarm for SendOp {
         }
         tracing::debug!("unsent bytes of a closed socket are dropped after the linger");
         state.owner = Owner::Abandoned;
-        let key = state.flight.as_ref().map(|flight| flight.key);
+        let key = state.flight().map(|flight| flight.key);
         drop(state);
         match key {
             // Its completion gives up the rest.
@@ -650,49 +567,5 @@ impl Alarm for SendOp {
     }
 }
 
-impl Kind {
-    fn flags(self) -> i32 {
-        match self {
-            // With WAITALL a short send counts as failed, so that it is not silent.
-            Self::Silent => libc::MSG_NOSIGNAL | libc::MSG_WAITALL | libc::MSG_DONTWAIT,
-            // Never with WAITALL: kernels before 6.1 (and Debian's 5.10, which has the ring of 5.15) then answer a
-            // short send with EAGAIN, as if nothing had gone out. The self-test of silent sends looks for that.
-            Self::Prompt => libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT,
-            // Without DONTWAIT the kernel waits for room, and with WAITALL until the last byte found some (5.19;
-            // older ones end short, and the rest is sent again).
-            Self::Armed => libc::MSG_NOSIGNAL | libc::MSG_WAITALL,
-        }
-    }
-
-    fn entry_flags(self) -> squeue::Flags {
-        match self {
-            Self::Silent => squeue::Flags::SKIP_SUCCESS,
-            Self::Prompt | Self::Armed => squeue::Flags::empty(),
-        }
-    }
-}
-
-/// A silent send of one slice, as the self-test tries it.
-pub(crate) fn silent_form(fd: RawFd, bytes: &'static [u8]) -> squeue::Entry {
-    send_form(fd, bytes, Kind::Silent.flags()).flags(Kind::Silent.entry_flags())
-}
-
-fn send_form(fd: RawFd, bytes: &[u8], flags: i32) -> squeue::Entry {
-    // A send takes at most 2 GiB at once anyway, and reports how much it took.
-    let len = u32::try_from(bytes.len()).unwrap_or(MAX_SEND);
-    opcode::Send::new(types::Fd(fd), bytes.as_ptr(), len)
-        .flags(flags)
-        .build()
-}
-
-fn gather_form(fd: RawFd, gather: &Gather, flags: i32) -> squeue::Entry {
-    opcode::SendMsg::new(types::Fd(fd), &raw const gather.message)
-        .flags(flags as u32)
-        .build()
-}
-
 /// An owned buffer that is copied all the same.
 const SMALL: usize = 1024;
-
-/// What one SEND takes at most; it reports how much it took.
-const MAX_SEND: u32 = 1 << 30;

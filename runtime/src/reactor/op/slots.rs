@@ -6,6 +6,7 @@ use std::rc::Rc;
 use slab::Slab;
 
 use super::{Interest, Op};
+use crate::reactor::silent::SILENT;
 
 /// The name of one submission of an op: its slot and the slot's generation. It is the `user_data` of the SQE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,9 +31,19 @@ impl Key {
         self.to_user_data() | CANCEL
     }
 
-    /// The op that a completed cancel was for; `None` if it is no cancel's completion.
-    pub(crate) fn from_cancel(user_data: u64) -> Option<Self> {
-        (user_data & CANCEL != 0).then(|| Self::from_user_data(user_data & !CANCEL))
+    /// Whether a `user_data` is that of something without a slot: a cancel, a silent send, or what has no name at all.
+    #[inline]
+    pub(crate) fn names_no_slot(user_data: u64) -> bool {
+        user_data & (CANCEL | SILENT) != 0
+    }
+
+    pub(crate) fn is_cancel(user_data: u64) -> bool {
+        user_data & CANCEL != 0
+    }
+
+    /// The op that a cancel was for.
+    pub(crate) fn from_cancel(user_data: u64) -> Self {
+        Self::from_user_data(user_data & !CANCEL)
     }
 
     /// Any number is accepted: `user_data` is input, and [`Slots`] checks it.
@@ -141,6 +152,7 @@ pub(crate) enum Next {
 
 impl Slots {
     /// Takes a slot, or gives the op back when all 2³² − 1 of them are taken.
+    #[inline(always)]
     pub(crate) fn insert(&mut self, op: Rc<dyn Op>, via: Via) -> Option<Key> {
         let index = u32::try_from(self.slab.vacant_key()).ok()?;
         // Never zero, so that no op's `user_data` is.
@@ -156,6 +168,7 @@ impl Slots {
     }
 
     /// A completion arrived. Frees the slot if it was the last one.
+    #[inline(always)]
     pub(crate) fn completed(&mut self, key: Key, failed: bool, more: bool) -> Next {
         let Some(slot) = self.find(key) else {
             return Next::Unknown;
@@ -166,25 +179,32 @@ impl Slots {
         }
         let via = slot.via;
         let (state, effect) = transition(slot.state, Event::Completed { last: !more });
-        match (effect, self.advance(key, state)) {
-            (Effect::Deliver, Some(op)) => Next::Deliver(op),
+        let op = match state {
+            Some(state) => {
+                slot.state = state;
+                Rc::clone(&slot.op)
+            }
+            None => self.slab.remove(key.index as usize).op,
+        };
+        match effect {
+            Effect::Deliver => Next::Deliver(op),
             // Readiness carries nothing that could be given back.
-            (_, Some(op)) if via == Via::Readiness => Next::Drop(op),
-            (_, Some(op)) => Next::Reclaim(op),
-            (_, None) => Next::Unknown,
+            _ if via == Via::Readiness => Next::Drop(op),
+            _ => Next::Reclaim(op),
         }
     }
 
     /// An attempt has succeeded: the op is over.
     pub(crate) fn attempted(&mut self, key: Key) -> Next {
-        match self.settle(key) {
+        match self.remove(key) {
             Some(op) => Next::Deliver(op),
             None => Next::Unknown,
         }
     }
 
-    /// A silent op was executed and has left no completion: it is over. `None` if it had left one.
-    pub(crate) fn settle(&mut self, key: Key) -> Option<Rc<dyn Op>> {
+    /// Takes the op out of its slot.
+    #[inline(always)]
+    fn remove(&mut self, key: Key) -> Option<Rc<dyn Op>> {
         self.find(key)?;
         Some(self.slab.remove(key.index as usize).op)
     }
@@ -195,7 +215,9 @@ impl Slots {
             return false;
         };
         let (state, effect) = transition(slot.state, Event::Released);
-        let _op = self.advance(key, state);
+        if let Some(state) = state {
+            slot.state = state;
+        }
         effect == Effect::Cancel
     }
 
@@ -220,29 +242,17 @@ impl Slots {
         self.slab.len()
     }
 
+    #[inline]
     fn find(&mut self, key: Key) -> Option<&mut Slot> {
         (self.slab.get_mut(key.index as usize)).filter(|slot| slot.generation == key.generation)
-    }
-
-    /// Moves a slot to its next state and returns its op.
-    fn advance(&mut self, key: Key, state: Option<State>) -> Option<Rc<dyn Op>> {
-        let index = key.index as usize;
-        match state {
-            Some(state) => {
-                let slot = self.slab.get_mut(index)?;
-                slot.state = state;
-                Some(Rc::clone(&slot.op))
-            }
-            None => self.slab.try_remove(index).map(|slot| slot.op),
-        }
     }
 }
 
 /// Tells the completion of a cancel from that of the op.
 const CANCEL: u64 = 1 << 63;
 
-/// The topmost bit of a generation is that of [`CANCEL`].
-const MAX_GENERATION: u32 = u32::MAX >> 1;
+/// The two topmost bits of a generation are those of [`CANCEL`] and [`SILENT`].
+const MAX_GENERATION: u32 = u32::MAX >> 2;
 
 #[cfg(test)]
 mod tests {
@@ -342,7 +352,7 @@ mod tests {
             Next::Unknown
         ));
         assert!(!slots.release(stale));
-        assert!(slots.settle(stale).is_none());
+        assert!(slots.remove(stale).is_none());
         assert!(slots.find(fresh).is_some());
     }
 

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::mem;
 
+use super::outgoing::Outgoing;
 use crate::reactor::send_buf::SendBuf;
 
 /// What a `sendmsg` needs besides the bytes. Boxed while in flight, as its message points to its slices.
@@ -43,6 +44,11 @@ pub(crate) struct Spares {
     buffers: RefCell<Vec<Vec<u8>>>,
     #[expect(
         clippy::vec_box,
+        reason = "what a socket holds is a word while it has nothing to send"
+    )]
+    outgoings: RefCell<Vec<Box<Outgoing>>>,
+    #[expect(
+        clippy::vec_box,
         reason = "a gather points into itself, so it never moves"
     )]
     gathers: RefCell<Vec<Box<Gather>>>,
@@ -51,16 +57,32 @@ pub(crate) struct Spares {
 }
 
 impl Spares {
+    #[inline(always)]
     pub(super) fn take_buffer(&self) -> Vec<u8> {
         let spare = self.buffers.borrow_mut().pop();
         spare.unwrap_or_else(|| Vec::with_capacity(CHUNK))
     }
 
+    #[inline(always)]
     pub(super) fn put_buffer(&self, mut buffer: Vec<u8>) {
         let mut buffers = self.buffers.borrow_mut();
         if buffers.len() < MAX_SPARE_BUFFERS {
             buffer.clear();
             buffers.push(buffer);
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn take_outgoing(&self) -> Box<Outgoing> {
+        self.outgoings.borrow_mut().pop().unwrap_or_default()
+    }
+
+    /// Keeps one that has nothing to send.
+    #[inline(always)]
+    pub(super) fn put_outgoing(&self, outgoing: Box<Outgoing>) {
+        let mut outgoings = self.outgoings.borrow_mut();
+        if outgoings.len() < MAX_SPARE_BUFFERS && outgoing.is_small() {
+            outgoings.push(outgoing);
         }
     }
 
@@ -86,12 +108,12 @@ impl Spares {
 }
 
 /// The size of a chunk of small writes.
-const CHUNK: usize = 16 * 1024;
+pub(super) const CHUNK: usize = 16 * 1024;
 
 /// Chunks that one send takes; the kernel's own bound is 1,024.
 pub(super) const MAX_GATHER: usize = 64;
 
-/// 4 MiB of spare chunks at most.
+/// 4 MiB of spare chunks at most, and as much again in heads of outboxes.
 const MAX_SPARE_BUFFERS: usize = 256;
 
 const MAX_SPARE_GATHERS: usize = 64;

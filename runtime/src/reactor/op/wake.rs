@@ -129,7 +129,7 @@ impl WakeOp {
 
     pub(crate) fn arm(self: &Rc<Self>) {
         if let Some(reactor) = self.reactor.upgrade() {
-            reactor.submit(Rc::clone(self) as Rc<dyn Op>, reactor.via());
+            reactor.submit(Rc::clone(self), reactor.via());
         }
     }
 

@@ -28,6 +28,8 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use io_uring::squeue;
+
 use self::calls::Calls;
 pub use self::faults::Faults;
 use self::network::Network;
@@ -232,13 +234,20 @@ impl World {
 }
 
 impl Driver for Sim {
+    fn push_entry(&mut self, entry: &squeue::Entry) -> bool {
+        if self.submissions.len() == self.max_submissions {
+            return false;
+        }
+        self.submissions.push_back(Sqe::read(entry));
+        self.pushed = self.pushed.wrapping_add(1);
+        true
+    }
+
     fn push(&mut self, request: Request) -> Result<(), Request> {
         if self.submissions.len() == self.max_submissions {
             return Err(request);
         }
-        let entry = request.into_entry(self.skip_success);
-        self.submissions.push_back(Sqe::read(&entry));
-        self.pushed = self.pushed.wrapping_add(1);
+        self.push_entry(&request.into_entry(self.skip_success));
         Ok(())
     }
 

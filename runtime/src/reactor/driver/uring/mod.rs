@@ -89,15 +89,6 @@ impl Uring {
         Ok(())
     }
 
-    /// Queues an entry; the queue has room.
-    pub(crate) fn push_entry(&mut self, entry: &squeue::Entry) {
-        // SAFETY: what the entry points to outlives the op: its slot keeps the op alive until the final
-        // completion, and the contract of `Op` says that the op owns it.
-        let pushed = unsafe { self.ring.submission().push(entry) };
-        debug_assert!(pushed.is_ok(), "the caller has seen that there is room");
-        self.pushed = self.pushed.wrapping_add(1);
-    }
-
     pub(crate) fn ring(&self) -> &IoUring {
         &self.ring
     }
@@ -197,12 +188,19 @@ impl Uring {
 }
 
 impl Driver for Uring {
+    fn push_entry(&mut self, entry: &squeue::Entry) -> bool {
+        // SAFETY: what the entry points to outlives the op: its slot keeps the op alive until the final
+        // completion, and the contract of `Op` says that the op owns it.
+        let pushed = unsafe { self.ring.submission().push(entry) }.is_ok();
+        self.pushed = self.pushed.wrapping_add(u32::from(pushed));
+        pushed
+    }
+
     fn push(&mut self, request: Request) -> Result<(), Request> {
         if self.ring.submission().is_full() {
             return Err(request);
         }
-        let entry = request.into_entry(self.skip_success);
-        self.push_entry(&entry);
+        self.push_entry(&request.into_entry(self.skip_success));
         Ok(())
     }
 
