@@ -96,6 +96,25 @@ fn a_forked_child_has_no_workers_and_does_not_wait_for_them() {
     assert_eq!(answers(held.as_ref().unwrap()), [0, 1, 2]);
 }
 
+/// B51: nor the thread that watches over slow polls, which must not be waited for.
+#[test]
+fn a_forked_child_has_no_watchdog_and_does_not_wait_for_it() {
+    let _alone = alone("a child without a watchdog");
+    let runtime = Builder::new()
+        .slow_poll_threshold(Duration::from_millis(50))
+        .build()
+        .unwrap();
+    let mut held = Some(runtime);
+    let child = Child::fork(|| {
+        drop(held.take());
+        Ok(())
+    });
+    child.assert_content();
+    let runtime = held.unwrap();
+    runtime.block_on(async { thread::sleep(Duration::from_millis(100)) });
+    assert_eq!(runtime.handle().metrics(0).slow_polls, 1);
+}
+
 /// B51: what another executor asks of the sockets is refused, and the parent's peers see nothing of it.
 #[test]
 fn sockets_in_a_forked_child_are_inert() {

@@ -87,12 +87,19 @@ struct Counters {
 }
 
 impl Counters {
-    /// From inside: asking from another thread would cost calls.
-    fn read(calls: Option<&CallCounter>) -> Self {
-        Self {
-            metrics: runtime::metrics(),
-            calls: calls.map(CallCounter::snapshot),
-        }
+    /// From inside: asking from another thread would cost calls. To look at the metrics is one itself, which so comes
+    /// before the calls that are counted.
+    fn before(calls: Option<&CallCounter>) -> Self {
+        let metrics = runtime::metrics();
+        let calls = calls.map(CallCounter::snapshot);
+        Self { metrics, calls }
+    }
+
+    /// And here after them.
+    fn after(calls: Option<&CallCounter>) -> Self {
+        let calls = calls.map(CallCounter::snapshot);
+        let metrics = runtime::metrics();
+        Self { metrics, calls }
     }
 }
 
@@ -130,11 +137,11 @@ async fn measured_echo(mut stream: TcpStream, report: Sender<Cost>) -> io::Resul
     for _ in 0..WARM_UP {
         echo_one(&mut stream, &mut buf).await?;
     }
-    let before = Counters::read(calls.as_ref());
+    let before = Counters::before(calls.as_ref());
     for _ in 0..messages() {
         echo_one(&mut stream, &mut buf).await?;
     }
-    let after = Counters::read(calls.as_ref());
+    let after = Counters::after(calls.as_ref());
     report.send(Cost::between(&before, &after)).unwrap();
     Ok(())
 }

@@ -18,7 +18,7 @@ pub struct SideThread {
 
 enum Report {
     Built(Result<String, runtime::BuildError>),
-    Ended(Outcome),
+    Ended(Box<Outcome>),
 }
 
 /// How a runtime was left.
@@ -58,7 +58,7 @@ impl SideThread {
     /// Waits for the end of what it does. `None` if it hangs, or has panicked.
     pub fn outcome(&self, patience: Duration) -> Option<Outcome> {
         match self.reports.recv_timeout(patience) {
-            Ok(Report::Ended(outcome)) => Some(outcome),
+            Ok(Report::Ended(outcome)) => Some(*outcome),
             Ok(Report::Built(_)) | Err(_) => None,
         }
     }
@@ -98,7 +98,7 @@ fn work<F: Future<Output = io::Result<()>>>(
             metrics: runtime::metrics(),
         }
     });
-    report(Report::Ended(outcome));
+    report(Report::Ended(Box::new(outcome)));
     // The runtime stays until everything was looked at.
     let _ = orders.recv();
 }

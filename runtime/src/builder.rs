@@ -21,6 +21,7 @@ use crate::reactor::op::wake::Bell;
 use crate::reactor::pool::MAX_BUFFER_SIZE;
 use crate::reactor::probe::Disabled;
 use crate::reactor::{Limits, Reactor};
+use crate::watch::Watchdog;
 use crate::worker::Worker;
 use crate::workers::Crew;
 
@@ -90,6 +91,7 @@ pub struct Builder {
     pinning: Pinning,
     name: String,
     stack_size: Option<usize>,
+    slow_poll: Option<Duration>,
 }
 
 impl Default for Builder {
@@ -119,13 +121,14 @@ impl Builder {
             pinning: Pinning::Off,
             name: "ringshot".to_owned(),
             stack_size: None,
+            slow_poll: None,
         }
     }
 
     /// How many workers: a number, or [`Workers::PerCore`]. Default: 1. (`#[runtime::main]` asks for one per core.)
     ///
     /// The thread that builds the runtime is worker 0. Each of the others has a thread of its own, which is started
-    /// when something is first sent to it ([`spawn_on`](crate::spawn_on)); until then it costs about 700 bytes.
+    /// when something is first sent to it ([`spawn_on`](crate::spawn_on)); until then it costs about 1 KiB.
     pub fn workers(mut self, workers: impl Into<Workers>) -> Self {
         self.workers = workers.into();
         self
@@ -152,6 +155,38 @@ impl Builder {
     /// as it is used. Worker 0 has the stack of the thread that builds the runtime.
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.stack_size = Some(bytes);
+        self
+    }
+
+    /// Warns of polls that take longer than this: such a task holds up all others of its worker, and all its
+    /// connections. Default: off.
+    ///
+    /// A warning (`tracing`) names the worker, the place where the task was spawned, and the type of its future. One
+    /// comes when a poll has ended, at most once a second for each worker, and one while it goes on, from a thread
+    /// that looks at all workers: every threshold, but not more often than every 10 ms, nor less often than every
+    /// second. [`Metrics::slow_polls`](crate::Metrics::slow_polls), [`Metrics::stalls`](crate::Metrics::stalls) and
+    /// [`Metrics::longest_poll`](crate::Metrics::longest_poll) count them.
+    ///
+    /// With it each poll costs some 100 ns more. The cure is [`spawn_blocking`](crate::spawn_blocking), or
+    /// [`yield_now`](crate::yield_now) every now and then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let runtime = runtime::Builder::new()
+    ///     .slow_poll_threshold(Duration::from_millis(20))
+    ///     .build()?;
+    /// runtime.block_on(async {
+    ///     let rude = runtime::spawn(async { std::thread::sleep(Duration::from_millis(50)) });
+    ///     rude.await.unwrap(); // WARN … a slow poll held its worker up … worker=0 took=50ms spawned_at=src/main.rs:7:16
+    ///     assert_eq!(runtime::metrics().slow_polls, 1);
+    /// });
+    /// # Ok::<_, runtime::BuildError>(())
+    /// ```
+    pub fn slow_poll_threshold(mut self, threshold: Duration) -> Self {
+        self.slow_poll = Some(threshold);
         self
     }
 
@@ -240,7 +275,12 @@ impl Builder {
         Disabled::from_environment()?;
         let unpinned = self.pinning.is_on().then(Allowed::of_this_thread);
         match Crew::new(self).start_here(0) {
-            Ok(worker) => Ok(Runtime::new(worker, unpinned)),
+            Ok(worker) => {
+                let runtime = Runtime::new(worker, unpinned);
+                let watchdog = self.watchdog(&runtime.worker.crew)?;
+                runtime.watchdog.set(watchdog);
+                Ok(runtime)
+            }
             Err(error) => {
                 unpinned.inspect(Allowed::apply);
                 Err(error)
@@ -254,6 +294,23 @@ impl Builder {
 
     pub(crate) fn pinning(&self) -> &Pinning {
         &self.pinning
+    }
+
+    #[cfg(feature = "metrics")]
+    pub(crate) fn name_prefix(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn slow_poll(&self) -> Option<Duration> {
+        self.slow_poll
+    }
+
+    fn watchdog(&self, crew: &Arc<Crew>) -> Result<Option<Watchdog>, BuildError> {
+        let started =
+            (self.slow_poll).map(|limit| Watchdog::start(&self.name, limit, Arc::clone(crew)));
+        started
+            .transpose()
+            .map_err(|error| BuildError::new(Cause::Other("no thread could be started"), error))
     }
 
     /// What a worker's thread is made from.
@@ -358,6 +415,7 @@ pub struct Runtime {
     worker: Rc<Worker>,
     /// The CPUs that this thread could use before it was pinned.
     unpinned: Option<Allowed>,
+    watchdog: Cell<Option<Watchdog>>,
     over: Cell<bool>,
 }
 
@@ -366,6 +424,7 @@ impl Runtime {
         Self {
             worker,
             unpinned,
+            watchdog: Cell::new(None),
             over: Cell::new(false),
         }
     }
@@ -444,6 +503,9 @@ impl Runtime {
         if !self.worker.reactor.is_at_home() {
             // In a forked child: the ring, the tasks and the threads are the parent's.
             mem::forget(Rc::clone(&self.worker));
+            if let Some(watchdog) = self.watchdog.take() {
+                watchdog.forget();
+            }
             return Vec::new();
         }
         let crew = &self.worker.crew;
@@ -454,6 +516,8 @@ impl Runtime {
             self.worker.shut_down(drained);
         }
         let late = crew.join(deadline);
+        // Until now it saw what held the end up.
+        drop(self.watchdog.take());
         self.unpinned.iter().for_each(Allowed::apply);
         late
     }

@@ -125,24 +125,27 @@ impl Handle {
     /// # Ok::<_, std::io::Error>(()) })?;
     /// # Ok::<_, std::io::Error>(())
     /// ```
+    #[track_caller]
     pub fn spawn_on_each<C, F>(&self, f: C) -> Vec<JoinHandle<F::Output>>
     where
         C: FnOnce(usize) -> F + Clone + Send + 'static,
         F: Future + 'static,
         F::Output: Send + 'static,
     {
-        (0..self.workers())
-            .map(|worker| {
-                let f = f.clone();
-                self.spawn_on(worker, move || f(worker))
-            })
-            .collect()
+        // No closure spawns, as it would not pass on who calls.
+        let mut tasks = Vec::with_capacity(self.workers());
+        for worker in 0..self.workers() {
+            let f = f.clone();
+            tasks.push(self.spawn_on(worker, move || f(worker)));
+        }
+        tasks
     }
 
-    /// What a worker had counted when it last asked the kernel for news; all zero if it has not been started.
+    /// What a worker has counted since its start, and what it holds; all zero if it has not been started.
     ///
-    /// Reading it does not disturb the worker, and works for one that is blocked. Each number is right for itself; a worker that is at work may be one
-    /// number ahead of another.
+    /// Reading it does not disturb the worker, and works for one that is blocked. Times are those of the call; counters
+    /// those of the worker's last turn, so they are exact while it sleeps. Each number is right for itself; a worker that
+    /// is at work may be one number ahead of another.
     ///
     /// # Panics
     ///
@@ -154,13 +157,20 @@ impl Handle {
     /// # let runtime = runtime::Builder::new().workers(2).build()?;
     /// let handle = runtime.handle();
     /// for worker in 0..handle.workers() {
-    ///     println!("worker {worker}: {} tasks", handle.metrics(worker).tasks);
+    ///     let metrics = handle.metrics(worker);
+    ///     println!("worker {worker}: {} tasks, {:.0} % busy", metrics.tasks, metrics.busy_ratio() * 100.0);
     /// }
     /// # Ok::<_, runtime::BuildError>(())
     /// ```
     #[track_caller]
     pub fn metrics(&self, worker: usize) -> Metrics {
         self.0.metrics(worker).load()
+    }
+
+    /// The [name](crate::Builder::name) of the runtime.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn name(&self) -> &str {
+        self.0.name()
     }
 
     /// Begins the end of the runtime, from any thread: no task is started any more, and every worker drops its tasks,

@@ -32,6 +32,8 @@ mod context;
 mod cpus;
 mod error;
 mod executor;
+#[cfg(feature = "metrics")]
+mod export;
 mod handle;
 pub mod io;
 mod metrics;
@@ -44,6 +46,7 @@ pub mod sim;
 mod spawn;
 mod sync;
 pub mod time;
+mod watch;
 mod worker;
 mod workers;
 
@@ -56,7 +59,7 @@ pub use crate::{
     error::BuildError,
     executor::{JoinError, JoinHandle, yield_now},
     handle::Handle,
-    metrics::{Metrics, metrics},
+    metrics::{Histogram, Metrics, metrics},
     reactor::probe::{Feature, Features},
     spawn::{features, spawn, spawn_on, spawn_on_each, worker},
 };

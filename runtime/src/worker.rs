@@ -8,11 +8,12 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use crate::context;
-use crate::executor::{Executor, Remote};
-use crate::metrics::Metrics;
+use crate::executor::{Executor, Origin, Remote, Runnable};
+use crate::metrics::{Call, Counted, Metrics, Published};
 use crate::reactor::{Park, Reactor};
 use crate::sync::{AtomicBool, Ordering};
 use crate::time::{self, Source, Timers};
+use crate::watch::Watch;
 use crate::workers::Crew;
 
 pub(crate) struct Worker {
@@ -23,6 +24,11 @@ pub(crate) struct Worker {
     pub(crate) reactor: Rc<Reactor>,
     pub(crate) timers: Rc<Timers>,
     remote: Arc<Remote>,
+    published: Arc<Published>,
+    call: Arc<Call>,
+    /// Its time is the system's.
+    timed: bool,
+    watch: Option<Watch>,
 }
 
 impl Worker {
@@ -33,10 +39,16 @@ impl Worker {
         remote: Arc<Remote>,
         clock: Source,
     ) -> Rc<Self> {
+        let timed = clock.is_real();
+        let threshold = crew.slow_poll_threshold().filter(|_| timed);
         Rc::new(Self {
             index,
+            published: Arc::clone(crew.metrics(index)),
+            call: Arc::clone(crew.call(index)),
+            timed,
+            watch: threshold.map(|threshold| Watch::new(threshold, index, &crew)),
             crew,
-            executor: Executor::new(Arc::clone(&remote), clock.is_real()),
+            executor: Executor::new(Arc::clone(&remote), timed),
             reactor,
             timers: Rc::new(Timers::new(clock)),
             remote,
@@ -44,11 +56,14 @@ impl Worker {
     }
 
     /// Runs turns until `future` is ready.
+    #[track_caller]
     pub(crate) fn block_on<F: Future>(&self, future: Pin<&mut F>) -> F::Output {
+        let _on_duty = self.timed.then(|| OnDuty::new(&self.published));
         self.drive(future, |park| self.reactor.turn(park))
     }
 
     /// The loop of `block_on`. `enter` is the reactor's part of a turn; the models have another in its place.
+    #[track_caller]
     pub(crate) fn drive<F: Future>(
         &self,
         mut future: Pin<&mut F>,
@@ -60,19 +75,35 @@ impl Worker {
         });
         let waker = Waker::from(Arc::clone(&main));
         let mut cx = Context::from_waker(&waker);
+        let origin = Origin::here::<F>();
         loop {
             if main.woken.swap(false, Ordering::AcqRel) {
                 self.reactor.refill_budget();
-                if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+                let polled = self.watched(origin, || future.as_mut().poll(&mut cx));
+                if let Poll::Ready(output) = polled {
                     return output;
                 }
             }
-            self.executor.run(|| {
+            let before_each = || {
                 // A task may have forked. In the child the others are not polled.
                 self.reactor.refuse_child();
                 self.reactor.refill_budget();
-            });
+            };
+            self.executor.run(before_each, |task| self.poll(task));
             self.turn(|| main.woken.load(Ordering::Acquire), &enter);
+        }
+    }
+
+    fn poll(&self, task: Runnable) {
+        let origin = *task.metadata();
+        self.watched(origin, || task.run());
+    }
+
+    /// Takes the time of a poll, if that is wanted.
+    fn watched<R>(&self, origin: Origin, poll: impl FnOnce() -> R) -> R {
+        match &self.watch {
+            None => poll(),
+            Some(watch) => watch.time(origin, poll),
         }
     }
 
@@ -99,6 +130,7 @@ impl Worker {
     }
 
     fn sleep(&self, has_work: impl Fn() -> bool, enter: impl Fn(Park)) {
+        self.call.forget();
         // From here on a wake from another thread rings the bell; one that came just before is seen below.
         self.remote.prepare_sleep();
         let timers = self.timers.park_timeout();
@@ -108,8 +140,15 @@ impl Worker {
             time::Park::For(limit) => Park::Sleep(self.bounded_by_alarms(Some(limit))),
             time::Park::Forever => Park::Sleep(self.bounded_by_alarms(None)),
         };
+        let timed = self.timed && park != Park::Poll;
+        if timed {
+            self.published.fall_asleep();
+        }
         enter(park);
-        self.remote.wake_up();
+        let called = self.remote.wake_up();
+        if timed {
+            self.published.wake_up(called.then_some(&self.call));
+        }
         if timers == time::Park::Advance && !has_work() {
             self.timers.advance_to_next();
         }
@@ -127,14 +166,19 @@ impl Worker {
 
     /// Shows other threads what was counted.
     fn publish(&self) {
-        self.crew.metrics(self.index).store(&self.metrics());
+        self.published.store(&self.counted());
     }
 
     pub(crate) fn metrics(&self) -> Metrics {
+        self.published.complete(self.counted())
+    }
+
+    #[inline]
+    fn counted(&self) -> Counted {
         let counters = &self.reactor.counters;
         let driver = self.reactor.driver_counters();
         let pool = self.reactor.pool();
-        Metrics {
+        Counted {
             enters: driver.enters,
             submissions: counters.submissions.get(),
             completions: counters.completions.get(),
@@ -150,10 +194,28 @@ impl Worker {
             unknown_completions: counters.unknown.get(),
             remote_wakes: self.remote.rings(),
             tasks: self.executor.tasks(),
+            ready: self.executor.ready(),
             ops: self.reactor.ops(),
+            connections: self.reactor.inboxes(),
             buffers: pool.born(),
             buffers_free: pool.free(),
         }
+    }
+}
+
+/// While it lives, the worker takes turns.
+struct OnDuty<'a>(&'a Published);
+
+impl<'a> OnDuty<'a> {
+    fn new(published: &'a Published) -> Self {
+        published.start();
+        Self(published)
+    }
+}
+
+impl Drop for OnDuty<'_> {
+    fn drop(&mut self) {
+        self.0.stop();
     }
 }
 

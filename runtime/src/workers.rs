@@ -12,18 +12,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::builder::Builder;
 use crate::context;
 use crate::cpus::Allowed;
 use crate::error::{BuildError, Cause};
 use crate::executor::{self, JoinHandle, Remote};
-use crate::metrics::Published;
+use crate::metrics::{Call, Published};
 use crate::reactor::driver::home::Home;
 use crate::reactor::op::wake::Bell;
 use crate::reactor::{FORKED, Reactor};
 use crate::time::Source;
+use crate::watch::Scene;
 use crate::worker::Worker;
 
 /// What every thread may know of a runtime. It outlives the runtime for as long as somebody has a handle.
@@ -43,8 +44,8 @@ pub(crate) struct Crew {
     ended: Condvar,
 }
 
-/// The place of one worker, there before and after the worker itself. On cache lines of its own: its worker writes to
-/// it in every turn.
+/// The place of one worker, there before and after the worker itself. On cache lines of its own, as its worker writes to
+/// them in every turn, and so is what it counts.
 #[repr(align(128))]
 struct Seat {
     remote: Arc<Remote>,
@@ -54,7 +55,9 @@ struct Seat {
     /// Spares the lock once it is. Worker 0 always is.
     started: AtomicBool,
     stop: Stop,
-    metrics: Published,
+    metrics: Arc<Published>,
+    call: Arc<Call>,
+    scene: Scene,
 }
 
 enum Thread {
@@ -132,8 +135,27 @@ impl Crew {
         self.seat(worker).started.load(Ordering::Acquire)
     }
 
-    pub(crate) fn metrics(&self, worker: usize) -> &Published {
+    #[track_caller]
+    pub(crate) fn metrics(&self, worker: usize) -> &Arc<Published> {
         &self.seat(worker).metrics
+    }
+
+    /// When the worker was called, if it sleeps.
+    pub(crate) fn call(&self, worker: usize) -> &Arc<Call> {
+        &self.seat(worker).call
+    }
+
+    pub(crate) fn scene(&self, worker: usize) -> &Scene {
+        &self.seat(worker).scene
+    }
+
+    #[cfg(feature = "metrics")]
+    pub(crate) fn name(&self) -> &str {
+        self.builder.name_prefix()
+    }
+
+    pub(crate) fn slow_poll_threshold(&self) -> Option<Duration> {
+        self.builder.slow_poll()
     }
 
     /// The CPUs that the runtime's threads share, if each worker keeps to one of them.
@@ -311,11 +333,13 @@ impl Crew {
 impl Seat {
     fn new() -> Self {
         let bell: Arc<OnceLock<Arc<Bell>>> = Arc::default();
-        let rung = Arc::clone(&bell);
+        let call = Arc::new(Call::default());
+        let (rung, noted) = (Arc::clone(&bell), Arc::clone(&call));
         Self {
             // A worker that was never started does not sleep, so nobody rings for it.
             remote: Arc::new(Remote::new(move || {
                 if let Some(bell) = rung.get() {
+                    noted.note();
                     bell.ring();
                 }
             })),
@@ -323,7 +347,9 @@ impl Seat {
             thread: Mutex::new(Thread::Vacant),
             started: AtomicBool::new(false),
             stop: Stop::default(),
-            metrics: Published::default(),
+            metrics: Arc::default(),
+            call,
+            scene: Scene::default(),
         }
     }
 }

@@ -8,6 +8,7 @@
 //! calls to make the future.
 
 mod join;
+mod origin;
 mod remote;
 mod traveller;
 mod yield_now;
@@ -25,7 +26,7 @@ use std::time::{Duration, Instant};
 use slab::Slab;
 
 use self::join::Name;
-pub(crate) use self::{join::panic_message, remote::Remote, traveller::spawn_on};
+pub(crate) use self::{join::panic_message, origin::Origin, remote::Remote, traveller::spawn_on};
 pub use self::{
     join::{JoinError, JoinHandle},
     yield_now::yield_now,
@@ -33,7 +34,7 @@ pub use self::{
 use crate::sync::thread;
 
 /// A task that is ready to be polled.
-pub(crate) type Runnable = async_task::Runnable;
+pub(crate) type Runnable = async_task::Runnable<Origin>;
 
 /// The name of a task on its worker. Numbers are not used twice, so a name that is out of date reaches nobody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +80,7 @@ impl Executor {
     }
 
     /// Puts a task on the run queue. Once the executor is closed the future is dropped at once.
+    #[track_caller]
     pub(crate) fn spawn<F>(self: &Rc<Self>, future: F) -> JoinHandle<F::Output>
     where
         F: Future + 'static,
@@ -92,8 +94,9 @@ impl Executor {
         let remote = Arc::clone(&self.remote);
         let (runnable, task) = async_task::Builder::new()
             .propagate_panic(true)
+            .metadata(Origin::here::<F>())
             .spawn_local(
-                move |()| tracked,
+                move |_| tracked,
                 move |runnable| crate::context::schedule(&remote, runnable),
             );
         self.tasks.borrow_mut()[id.key].waker = runnable.waker();
@@ -160,8 +163,13 @@ impl Executor {
         !self.ready.borrow().is_empty()
     }
 
-    /// Polls ready tasks until none is left or the budget is spent. `before_each` runs before every poll.
-    pub(crate) fn run(&self, before_each: impl Fn()) {
+    /// Tasks that wait for their poll.
+    pub(crate) fn ready(&self) -> usize {
+        self.ready.borrow().len()
+    }
+
+    /// Polls ready tasks by `poll`, until none is left or the budget is spent. `before_each` runs before every poll.
+    pub(crate) fn run(&self, before_each: impl Fn(), poll: impl Fn(Runnable)) {
         let mut since = None;
         for polled in 1..=MAX_POLLS {
             before_each();
@@ -170,7 +178,7 @@ impl Executor {
             };
             self.polls.set(self.polls.get() + 1);
             // A panic of the future is kept for its handle.
-            runnable.run();
+            poll(runnable);
             if self.timed && polled % POLLS_PER_CLOCK_READ == 0 {
                 let start = *since.get_or_insert_with(Instant::now);
                 if start.elapsed() >= MAX_RUN {

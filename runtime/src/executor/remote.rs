@@ -92,9 +92,9 @@ impl Remote {
         self.state.swap(SLEEPING, Ordering::AcqRel);
     }
 
-    /// Worker: it is awake, and will look for work before it sleeps again.
-    pub(crate) fn wake_up(&self) {
-        self.state.swap(AWAKE, Ordering::AcqRel);
+    /// Worker: it is awake, and will look for work before it sleeps again. Returns whether somebody has rung.
+    pub(crate) fn wake_up(&self) -> bool {
+        self.state.swap(AWAKE, Ordering::AcqRel) == NOTIFIED
     }
 
     /// Worker: whether the inbox may hold something.

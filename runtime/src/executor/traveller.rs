@@ -8,13 +8,14 @@ use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 
 use super::join::Name;
-use super::{JoinHandle, Output, Remote, TaskId, Tracked, guarded};
+use super::{JoinHandle, Origin, Output, Remote, TaskId, Tracked, guarded};
 use crate::context;
 use crate::sync::{Mutex, MutexGuard};
 
 /// Sends a closure to the worker of `remote`, which calls it there and runs the future that it returns.
 ///
 /// If that worker takes no tasks (any more), the closure is dropped at once, on this thread.
+#[track_caller]
 pub(crate) fn spawn_on<C, F>(remote: &Arc<Remote>, closure: C) -> JoinHandle<F::Output>
 where
     C: FnOnce() -> F + Send + 'static,
@@ -30,10 +31,13 @@ where
         },
     };
     let home = Arc::clone(remote);
-    let (runnable, task) = async_task::Builder::new().propagate_panic(true).spawn(
-        move |()| traveller,
-        move |runnable| context::schedule(&home, runnable),
-    );
+    let (runnable, task) = async_task::Builder::new()
+        .propagate_panic(true)
+        .metadata(Origin::here::<F>())
+        .spawn(
+            move |_| traveller,
+            move |runnable| context::schedule(&home, runnable),
+        );
     let handle = JoinHandle::new(task.fallible(), Name::Ticket(ticket), Arc::clone(remote));
     if let Err(refused) = context::admit(remote, runnable) {
         drop(refused);

@@ -7,7 +7,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::{Drops, Home, after, crowded_model, model, touch};
-use crate::executor::Remote;
+use crate::executor::{Origin, Remote};
 
 #[test]
 fn a_task_that_is_woken_is_dropped_once_at_home() {
@@ -86,13 +86,13 @@ fn a_task_in_a_closed_inbox_is_never_dropped_elsewhere() {
     loom::model(|| {
         let drops = Drops::new();
         let witness = drops.untracked_witness();
-        let (runnable, task) = async_task::spawn_local(
-            async move {
-                let _witness = witness;
-                pending::<()>().await;
-            },
-            |_| {},
-        );
+        let future = async move {
+            let _witness = witness;
+            pending::<()>().await;
+        };
+        let (runnable, task) = async_task::Builder::new()
+            .metadata(Origin::here::<()>())
+            .spawn_local(|_| future, |_| {});
         let remote = Arc::new(Remote::new(|| {}));
         let pusher = thread::spawn({
             let remote = Arc::clone(&remote);

@@ -668,6 +668,11 @@ impl Reactor {
         self.inboxes.borrow_mut().insert(Rc::downgrade(op)) as u32
     }
 
+    /// Streams that are here.
+    pub(crate) fn inboxes(&self) -> usize {
+        self.inboxes.borrow().len()
+    }
+
     pub(crate) fn remove_inbox(&self, key: u32) {
         let inbox = self.inboxes.borrow_mut().try_remove(key as usize);
         drop(inbox);
