@@ -30,6 +30,27 @@ use crate::{Handle, JoinHandle, context};
 /// # Ok::<_, std::io::Error>(()) })?;
 /// # Ok::<_, std::io::Error>(())
 /// ```
+///
+/// A span of `tracing` does not follow into a task by itself. [`Instrument`](tracing::Instrument) takes it along: it is
+/// entered for each poll of the task, and left before another task has its turn. What goes to another worker, or to
+/// [`spawn_blocking`](crate::spawn_blocking), takes the span itself along:
+///
+/// ```
+/// use tracing::{Instrument, Span, info, info_span};
+///
+/// # runtime::Builder::new().workers(2).build()?.block_on(async {
+/// let request = async {
+///     let query = async { info!("in the span of the request") };
+///     runtime::spawn(query.in_current_span()).await?;
+///
+///     let span = Span::current(); // asked for here: on the other worker it is another one
+///     let log = move || async { info!("in it as well") }.instrument(span);
+///     runtime::spawn_on(1, log).await
+/// };
+/// request.instrument(info_span!("request", id = 7)).await?;
+/// # Ok::<_, std::io::Error>(()) })?;
+/// # Ok::<_, std::io::Error>(())
+/// ```
 #[track_caller]
 pub fn spawn<F: Future + 'static>(future: F) -> JoinHandle<F::Output> {
     context::worker().executor.spawn(future)

@@ -3,6 +3,7 @@
 mod export;
 mod figures;
 mod slow;
+mod spans;
 
 use std::sync::OnceLock;
 use std::time::Duration;
