@@ -6,7 +6,9 @@
 //! at the next turn of the loop.
 //!
 //! All tasks share one thread, so the room is an `Rc<RefCell<_>>`: no lock, and nothing has to be
-//! `Send`.
+//! `Send`. The other workers, one for each core, are never started, as nobody sends them anything.
+//!
+//! Ctrl-C or SIGTERM closes the room: everybody is told, and hears what was said before.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -18,10 +20,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use clap::Parser;
 use futures::channel::mpsc;
-use futures::{AsyncBufReadExt, AsyncWriteExt, FutureExt, StreamExt, select_biased};
+use futures::stream::FuturesUnordered;
+use futures::{
+    AsyncBufReadExt, AsyncWriteExt, FutureExt, Stream, StreamExt, select_biased, stream,
+};
 use net::tcp::{ReadHalf, WriteHalf};
 use net::{TcpListener, TcpSocket, TcpStream};
 use runtime::io::SendBuf;
+use runtime::signal::{Signal, SignalKind};
 use runtime::time::timeout;
 
 /// A chat room for anybody with netcat.
@@ -53,7 +59,7 @@ const SEND_BUFFER_BYTES: u32 = 64 * 1024;
 /// How long a client may leave us waiting before it is disconnected.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-#[runtime::main]
+#[runtime::main(workers = "per-core")]
 async fn main() -> ExitCode {
     let args = Args::parse();
     if let Err(error) = serve(&args).await {
@@ -71,16 +77,33 @@ async fn serve(args: &Args) -> io::Result<()> {
         runtime::features()
     );
     let room = Rc::new(RefCell::new(Room::default()));
+    let mut signals = signals()?;
+    let mut clients = FuturesUnordered::new();
     loop {
-        match listener.accept().await {
-            Ok((stream, _peer)) => {
+        select_biased! {
+            _ = signals.next().fuse() => break,
+            accepted = listener.accept().fuse() => match accepted {
                 // An error ends that client's task; its seat in the room is given back when it is
                 // dropped.
-                runtime::spawn(client(stream, Rc::clone(&room)));
-            }
-            Err(error) => eprintln!("chat: accept: {error}"),
+                Ok((stream, _peer)) => clients.push(runtime::spawn(client(stream, Rc::clone(&room)))),
+                Err(error) => eprintln!("chat: accept: {error}"),
+            },
+            // The handles of clients that have left.
+            _ = clients.select_next_some() => {}
         }
     }
+    drop(listener);
+    room.borrow_mut().close();
+    println!("chat: closing, {} clients", clients.len());
+    while clients.next().await.is_some() {}
+    Ok(())
+}
+
+/// What tells the server to stop.
+fn signals() -> io::Result<impl Stream<Item = ()> + Unpin> {
+    let interrupts = Signal::new(SignalKind::interrupt())?;
+    let terminations = Signal::new(SignalKind::terminate())?;
+    Ok(stream::select(interrupts, terminations).map(drop))
 }
 
 async fn listen(addr: &str) -> io::Result<TcpListener> {
@@ -131,8 +154,8 @@ async fn converse(
         select_biased! {
             message = mailbox.next() => match message {
                 Some(message) => send(tx, message).await?,
-                // The room has closed the mailbox; see `Room::tell`.
-                None => return send(tx, "* you were dropped: too slow to read\n").await,
+                // The room has closed the mailbox; see `Room::tell` and `Room::close`.
+                None => return send(tx, seat.farewell()).await,
             },
             more = read_line(rx, &mut line).fuse() => {
                 let more = more?;
@@ -196,6 +219,7 @@ fn printable(line: &[u8]) -> String {
 struct Room {
     members: BTreeMap<u64, Member>,
     next_id: u64,
+    closed: bool,
 }
 
 struct Member {
@@ -226,6 +250,12 @@ impl Room {
         }
     }
 
+    /// Sends everybody home: each hears what was said so far, and then that it was the last.
+    fn close(&mut self) {
+        self.closed = true;
+        self.members.clear();
+    }
+
     /// A new number and the first name to go with it.
     fn new_guest(&mut self) -> (u64, String) {
         loop {
@@ -249,10 +279,10 @@ struct Seat {
 }
 
 impl Seat {
-    /// A seat and its mailbox, or `None` when the room is full.
+    /// A seat and its mailbox, or `None` when the room is full or closed.
     fn take(shared: Rc<RefCell<Room>>) -> Option<(Self, mpsc::Receiver<Bytes>)> {
         let mut room = shared.borrow_mut();
-        if room.members.len() == MAX_MEMBERS {
+        if room.closed || room.members.len() == MAX_MEMBERS {
             return None;
         }
         let (id, nick) = room.new_guest();
@@ -261,6 +291,14 @@ impl Seat {
         room.members.insert(id, Member { nick, mailbox });
         drop(room);
         Some((Self { room: shared, id }, messages))
+    }
+
+    /// What is said to one who has to go.
+    fn farewell(&self) -> &'static str {
+        match self.room.borrow().closed {
+            true => "* the room closes\n",
+            false => "* you were dropped: too slow to read\n",
+        }
     }
 
     fn nick(&self) -> String {

@@ -6,10 +6,13 @@
 
 use std::io;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
-use futures::{AsyncWriteExt, StreamExt};
-use net::{TcpListener, TcpStream};
+use futures::{AsyncWriteExt, StreamExt, stream};
+use net::TcpStream;
+use net::serve::{Server, ShutdownHandle};
+use runtime::signal::{Signal, SignalKind};
 
 /// Sends every byte back to the client that sent it, without copying any.
 ///
@@ -28,7 +31,7 @@ struct Args {
     addr: String,
 }
 
-#[runtime::main]
+#[runtime::main(workers = "per-core")]
 async fn main() -> ExitCode {
     let args = Args::parse();
     if let Err(error) = serve(&args).await {
@@ -39,26 +42,41 @@ async fn main() -> ExitCode {
 }
 
 async fn serve(args: &Args) -> io::Result<()> {
-    let listener = TcpListener::bind(&args.addr).await?;
+    let server = Server::builder().bind(&args.addr).await?;
+    let handle = server.shutdown_handle();
     println!(
-        "echo-lease: listening on {} ({})",
-        listener.local_addr()?,
+        "echo-lease: listening on {}, {} workers ({})",
+        server.local_addr()?,
+        handle.connections().len(),
         runtime::features()
     );
-    let mut incoming = listener.incoming();
-    while let Some(stream) = incoming.next().await {
-        match stream {
-            Ok(mut stream) => {
-                // A connection's error (a reset, mostly) ends that connection only: nobody waits
-                // for its task.
-                runtime::spawn(async move { echo(&mut stream).await });
-            }
-            // Typically "Too many open files"; the stream goes on by itself when accepting can work
-            // again.
-            Err(error) => eprintln!("echo-lease: accept: {error}"),
-        }
-    }
+    runtime::spawn(stop_when_told(handle.clone())?);
+    // A connection's error (a reset, mostly) ends that connection only.
+    let ended = server
+        .run(|mut stream, _peer| async move { echo(&mut stream).await })
+        .await?;
+    println!(
+        "{} accepts failed, {} finished, {} aborted",
+        handle.accept_errors(),
+        ended.finished,
+        ended.aborted
+    );
     Ok(())
+}
+
+/// Ctrl-C, or SIGTERM: what has begun may come to its end. The second time it must.
+fn stop_when_told(server: ShutdownHandle) -> io::Result<impl Future<Output = ()> + 'static> {
+    let interrupts = Signal::new(SignalKind::interrupt())?;
+    let terminations = Signal::new(SignalKind::terminate())?;
+    let mut signals = stream::select(interrupts, terminations);
+    Ok(async move {
+        for grace in [GRACE, Duration::ZERO] {
+            if signals.next().await.is_some() {
+                println!("stopping within {grace:?}");
+                server.shutdown(grace);
+            }
+        }
+    })
 }
 
 async fn echo(stream: &mut TcpStream) -> io::Result<()> {
@@ -70,3 +88,6 @@ async fn echo(stream: &mut TcpStream) -> io::Result<()> {
     }
     tx.close().await
 }
+
+/// How long connections have to come to their end.
+const GRACE: Duration = Duration::from_secs(10);

@@ -108,10 +108,7 @@ async fn serve(args: &Args) -> io::Result<()> {
     runtime::spawn(stop_in_the_end(limit, stop, load)?);
     let ended = server.run(|stream, _peer| echo(stream)).await?;
     display.end();
-    println!(
-        "top: {} finished, {} aborted",
-        ended.finished, ended.aborted
-    );
+    println!("{} finished, {} aborted", ended.finished, ended.aborted);
     Ok(())
 }
 
