@@ -214,13 +214,14 @@ counted! {
 
 /// A worker's counters, as other threads see them. Only the worker stores.
 ///
-/// On cache lines of its own: its worker writes to it in every turn.
+/// On cache lines of its own: its worker writes to it in every turn. Others do when they wake it from its sleep.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Published {
     numbers: Numbers,
     time: Time,
     cpu: Cpu,
+    call: Call,
     wake_latency: Tally,
     slow_polls: AtomicU64,
     /// Written by the watchdog.
@@ -267,15 +268,25 @@ impl Published {
         self.time.fall_asleep();
     }
 
+    /// Worker: it is about to say that it sleeps.
+    pub(crate) fn prepare_sleep(&self) {
+        self.call.forget();
+    }
+
     /// Worker: it makes a call that may sleep.
     pub(crate) fn fall_asleep(&self) {
         self.time.fall_asleep();
     }
 
-    /// Worker: it is awake. `call` is that of another thread which has ended its sleep, if one has.
-    pub(crate) fn wake_up(&self, call: Option<&Call>) {
+    /// Another thread: has found the worker asleep, and is about to wake it.
+    pub(crate) fn note_call(&self) {
+        self.call.note();
+    }
+
+    /// Worker: it is awake, and another thread was about to wake it, or not.
+    pub(crate) fn wake_up(&self, called: bool) {
         let now = self.time.wake_up();
-        if let Some(called) = call.and_then(Call::at) {
+        if let Some(called) = self.call.at().filter(|_| called) {
             self.wake_latency.add(now.saturating_sub(called));
         }
     }
@@ -414,19 +425,19 @@ impl Cpu {
 
 /// When a worker that sleeps was called. Written by the one who calls it, read by the worker.
 #[derive(Debug, Default)]
-pub(crate) struct Call(
+struct Call(
     /// Nanoseconds of the monotonic clock; 0 if it was not called.
     AtomicU64,
 );
 
 impl Call {
     /// Another thread: calls it now.
-    pub(crate) fn note(&self) {
+    fn note(&self) {
         self.0.store(system::monotonic(), Ordering::Relaxed);
     }
 
     /// Worker: nobody has called it. Before it says that it sleeps, so that what is noted is of that sleep.
-    pub(crate) fn forget(&self) {
+    fn forget(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
 
@@ -506,20 +517,24 @@ mod tests {
         assert_eq!(later.awake, asleep.awake, "it stands still");
         published.fall_asleep();
         assert_eq!(published.load().awake, asleep.awake);
-        published.wake_up(None);
+        published.wake_up(false);
         let woken = published.load();
         assert!(woken.awake >= asleep.awake && woken.awake < woken.elapsed);
     }
 
     #[test]
     fn a_call_is_of_one_sleep() {
-        let (call, published) = (Call::default(), Published::default());
-        assert_eq!(call.at(), None);
-        call.note();
-        published.wake_up(Some(&call));
-        assert_eq!(published.load().wake_latency.count(), 1);
-        call.forget();
-        published.wake_up(Some(&call));
-        assert_eq!(published.load().wake_latency.count(), 1);
+        let published = Published::default();
+        let count = || published.load().wake_latency.count();
+        published.prepare_sleep();
+        published.note_call();
+        published.wake_up(true);
+        assert_eq!(count(), 1);
+        published.prepare_sleep();
+        published.wake_up(true);
+        assert_eq!(count(), 1, "the caller has not said when");
+        published.note_call();
+        published.wake_up(false);
+        assert_eq!(count(), 1, "it has woken by itself");
     }
 }

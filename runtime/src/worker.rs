@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::context;
 use crate::executor::{Executor, Origin, Remote, Runnable};
-use crate::metrics::{Call, Counted, Metrics, Published};
+use crate::metrics::{Counted, Metrics, Published};
 use crate::reactor::{Park, Reactor};
 use crate::sync::{AtomicBool, Ordering};
 use crate::time::{self, Source, Timers};
@@ -25,7 +25,6 @@ pub(crate) struct Worker {
     pub(crate) timers: Rc<Timers>,
     remote: Arc<Remote>,
     published: Arc<Published>,
-    call: Arc<Call>,
     /// Its time is the system's.
     timed: bool,
     watch: Option<Watch>,
@@ -44,7 +43,6 @@ impl Worker {
         Rc::new(Self {
             index,
             published: Arc::clone(crew.metrics(index)),
-            call: Arc::clone(crew.call(index)),
             timed,
             watch: threshold.map(|threshold| Watch::new(threshold, index, &crew)),
             crew,
@@ -130,7 +128,7 @@ impl Worker {
     }
 
     fn sleep(&self, has_work: impl Fn() -> bool, enter: impl Fn(Park)) {
-        self.call.forget();
+        self.published.prepare_sleep();
         // From here on a wake from another thread rings the bell; one that came just before is seen below.
         self.remote.prepare_sleep();
         let timers = self.timers.park_timeout();
@@ -147,7 +145,7 @@ impl Worker {
         enter(park);
         let called = self.remote.wake_up();
         if timed {
-            self.published.wake_up(called.then_some(&self.call));
+            self.published.wake_up(called);
         }
         if timers == time::Park::Advance && !has_work() {
             self.timers.advance_to_next();

@@ -19,7 +19,7 @@ use crate::context;
 use crate::cpus::Allowed;
 use crate::error::{BuildError, Cause};
 use crate::executor::{self, JoinHandle, Remote};
-use crate::metrics::{Call, Published};
+use crate::metrics::Published;
 use crate::reactor::driver::home::Home;
 use crate::reactor::op::wake::Bell;
 use crate::reactor::{FORKED, Reactor};
@@ -56,7 +56,6 @@ struct Seat {
     started: AtomicBool,
     stop: Stop,
     metrics: Arc<Published>,
-    call: Arc<Call>,
     scene: Scene,
 }
 
@@ -138,11 +137,6 @@ impl Crew {
     #[track_caller]
     pub(crate) fn metrics(&self, worker: usize) -> &Arc<Published> {
         &self.seat(worker).metrics
-    }
-
-    /// When the worker was called, if it sleeps.
-    pub(crate) fn call(&self, worker: usize) -> &Arc<Call> {
-        &self.seat(worker).call
     }
 
     pub(crate) fn scene(&self, worker: usize) -> &Scene {
@@ -333,13 +327,13 @@ impl Crew {
 impl Seat {
     fn new() -> Self {
         let bell: Arc<OnceLock<Arc<Bell>>> = Arc::default();
-        let call = Arc::new(Call::default());
-        let (rung, noted) = (Arc::clone(&bell), Arc::clone(&call));
+        let metrics = Arc::<Published>::default();
+        let (rung, noted) = (Arc::clone(&bell), Arc::clone(&metrics));
         Self {
             // A worker that was never started does not sleep, so nobody rings for it.
             remote: Arc::new(Remote::new(move || {
                 if let Some(bell) = rung.get() {
-                    noted.note();
+                    noted.note_call();
                     bell.ring();
                 }
             })),
@@ -347,8 +341,7 @@ impl Seat {
             thread: Mutex::new(Thread::Vacant),
             started: AtomicBool::new(false),
             stop: Stop::default(),
-            metrics: Arc::default(),
-            call,
+            metrics,
             scene: Scene::default(),
         }
     }

@@ -77,7 +77,7 @@ fn a_worker_that_computes_uses_the_cpu() {
     assert!(spent.cpu >= WORK, "{spent:?}");
     assert!(spent.busy_ratio() > 0.0);
     let unused = handle.metrics(0).cpu;
-    assert!(unused < WORK, "worker 0 has waited");
+    assert!(unused < WORK * support::patience(), "worker 0 has waited");
     drop(runtime);
     let last = handle.metrics(1).cpu;
     assert!(last >= WORK);

@@ -20,6 +20,9 @@ use crate::sync::{AtomicBool, AtomicU8, AtomicU64, Mutex, MutexGuard, Ordering};
 /// Exchanges of one value have one order, and the later one sees what the earlier thread had written. So either the
 /// other thread finds SLEEPING, or the worker finds the work: no wake is lost. The state must never be stored plainly,
 /// which would cut this chain. Only the step SLEEPING → NOTIFIED costs a system call.
+///
+/// On cache lines of its own, as its worker writes to it whenever it sleeps.
+#[repr(align(128))]
 pub(crate) struct Remote {
     inbox: Mutex<Inbox>,
     /// Whether the inbox holds something; spares the worker the lock in nearly every turn. Written under the lock.
