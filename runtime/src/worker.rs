@@ -77,7 +77,7 @@ impl Worker {
         loop {
             if main.woken.swap(false, Ordering::AcqRel) {
                 self.reactor.refill_budget();
-                let polled = self.watched(origin, || future.as_mut().poll(&mut cx));
+                let polled = self.poll_main(future.as_mut(), origin, &mut cx);
                 if let Poll::Ready(output) = polled {
                     return output;
                 }
@@ -93,15 +93,21 @@ impl Worker {
     }
 
     fn poll(&self, task: Runnable) {
-        let origin = *task.metadata();
-        self.watched(origin, || task.run());
+        match &self.watch {
+            None => task.run(),
+            Some(watch) => watch.time(*task.metadata(), || task.run()),
+        };
     }
 
-    /// Takes the time of a poll, if that is wanted.
-    fn watched<R>(&self, origin: Origin, poll: impl FnOnce() -> R) -> R {
+    fn poll_main<F: Future>(
+        &self,
+        future: Pin<&mut F>,
+        origin: Origin,
+        cx: &mut Context<'_>,
+    ) -> Poll<F::Output> {
         match &self.watch {
-            None => poll(),
-            Some(watch) => watch.time(origin, poll),
+            None => future.poll(cx),
+            Some(watch) => watch.time(origin, || future.poll(cx)),
         }
     }
 
