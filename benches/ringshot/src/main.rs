@@ -3,7 +3,7 @@
 //! Variants: `lease` sends each received buffer back, `copy` is `copy_buf` between the halves, `read` is the program
 //! that one would write for tokio. `gather` gives packets away instead of having them copied.
 //! `one-entry`, `one-packet` and
-//! `65-packets` take a mechanism away, or most of it. `timers` takes orders, and sleeps as often as it is told.
+//! `65-packets` take a mechanism away, or most of it. `1-worker` and `2-workers` are `lease` under `net::serve`. `timers` takes orders, and sleeps as often as it is told.
 
 use std::io;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::io::copy_buf;
 use futures::{AsyncReadExt, AsyncWriteExt, StreamExt, poll};
+use net::serve::Server;
 use net::{TcpListener, TcpSocket, TcpStream};
 use runtime::Builder;
 use runtime::time::{Instant, sleep_until};
@@ -22,6 +23,8 @@ fn main() -> io::Result<()> {
         "one-entry" => Builder::new().ring_entries(1),
         "one-packet" => Builder::new().send_high_water(PACKET),
         "65-packets" => Builder::new().send_high_water(65 * PACKET),
+        "1-worker" => return serve_by_workers(1),
+        "2-workers" => return serve_by_workers(2),
         _ => Builder::new(),
     };
     builder.build()?.block_on(serve(job))
@@ -49,6 +52,19 @@ async fn serve(job: Job) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+fn serve_by_workers(workers: usize) -> io::Result<()> {
+    let runtime = Builder::new().workers(workers).build()?;
+    runtime.block_on(async {
+        let server = Server::builder()
+            .nodelay(true)
+            .bind(server::any_port())
+            .await?;
+        server::announce(server.local_addr()?)?;
+        let ended = server.run(|mut stream, _| async move { lease(&mut stream).await });
+        ended.await.map(drop)
+    })
 }
 
 fn listen() -> io::Result<TcpListener> {

@@ -141,6 +141,8 @@ pub(crate) struct Peer {
     pub(crate) package: &'static str,
     pub(crate) binary: &'static str,
     pub(crate) variant: &'static str,
+    /// It may run on the generator's core, too.
+    pub(crate) all_cores: bool,
     /// Variables that it is started with.
     pub(crate) environment: &'static [(&'static str, &'static str)],
     /// The crate whose version the report names.
@@ -192,6 +194,7 @@ const RIVAL: Peer = Peer {
     package: "",
     binary: "",
     variant: "",
+    all_cores: false,
     environment: &[],
     dependency: None,
     scenarios: ALL,
@@ -219,7 +222,7 @@ pub(crate) const RINGS: Peer = Peer {
     ..RIVAL
 };
 
-pub(crate) const PEERS: [Peer; 15] = [
+pub(crate) const PEERS: [Peer; 17] = [
     Peer {
         name: "ringshot",
         about: "Ringshot; each received buffer is sent back (`recv_stream`, `send`)",
@@ -240,6 +243,24 @@ pub(crate) const PEERS: [Peer; 15] = [
         kind: Kind::OurVariant,
         variant: "read",
         scenarios: ECHOES,
+        ..OURS
+    },
+    Peer {
+        name: "ringshot-1-worker",
+        about: "Ringshot, `net::serve` with one worker, on both cores",
+        kind: Kind::OurVariant,
+        variant: "1-worker",
+        all_cores: true,
+        scenarios: "b",
+        ..OURS
+    },
+    Peer {
+        name: "ringshot-2-workers",
+        about: "Ringshot, `net::serve` with two workers, on both cores; the generator shares one of them",
+        kind: Kind::OurVariant,
+        variant: "2-workers",
+        all_cores: true,
+        scenarios: "b",
         ..OURS
     },
     Peer {

@@ -16,8 +16,14 @@ pub(crate) const GENERATOR_CORE: usize = 1;
 
 /// Keeps the calling thread, and what it starts from now on, on one core.
 pub(crate) fn pin(core: usize) -> io::Result<()> {
+    pin_to(&[core])
+}
+
+fn pin_to(cores: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
-    set.set(core);
+    for core in cores {
+        set.set(*core);
+    }
     Ok(sched_setaffinity(None, &set)?)
 }
 
@@ -44,7 +50,11 @@ impl Server {
             .stdout(Stdio::piped())
             .stderr(log);
         // A child inherits the affinity of the thread that starts it.
-        pin(SERVER_CORE)?;
+        if peer.all_cores {
+            pin_to(&[SERVER_CORE, GENERATOR_CORE])?;
+        } else {
+            pin(SERVER_CORE)?;
+        }
         let started = command.spawn();
         pin(GENERATOR_CORE)?;
         let mut server = Self {
