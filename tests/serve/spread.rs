@@ -53,9 +53,8 @@ fn every_connection_is_served_and_counted() {
 #[test]
 fn the_worker_with_the_fewest_connections_gets_the_next() {
     const CONNECTIONS: usize = 64;
-    const ROUNDS: usize = 30;
     let _alone = alone("least connections");
-    let rounds = rounds(Balance::LeastConnections, CONNECTIONS, ROUNDS);
+    let rounds = rounds(Balance::LeastConnections, CONNECTIONS, support::rounds(200));
     for workers in rounds {
         let most = workers.iter().max().unwrap();
         assert!(most * 4 * 10 <= CONNECTIONS * 13, "{workers:?}");
@@ -66,12 +65,11 @@ fn the_worker_with_the_fewest_connections_gets_the_next() {
 #[test]
 fn the_kernel_spreads_connections_over_listeners() {
     const CONNECTIONS: usize = 64;
-    const ROUNDS: usize = 30;
     let _alone = alone("a listener for each worker");
-    let rounds = rounds(Balance::PerWorker, CONNECTIONS, ROUNDS);
+    let rounds = rounds(Balance::PerWorker, CONNECTIONS, support::rounds(200));
     let is_uneven = |workers: &&Vec<usize>| workers.iter().max().unwrap() * 4 > 2 * CONNECTIONS;
     let uneven: Vec<_> = rounds.iter().filter(is_uneven).collect();
-    assert!(uneven.len() * 20 <= ROUNDS, "{uneven:?}");
+    assert!(uneven.len() * 20 <= rounds.len(), "{uneven:?}");
 }
 
 /// Active connections of four workers, in each round of as many long ones.
