@@ -45,11 +45,12 @@ const VARIANTS: [(&str, Program, &str, &str); 5] = [
     ("std::sync::mpsc and threads", Program::Std, "", ""),
 ];
 
-const WORKLOADS: [(&str, Workload); 4] = [
+const WORKLOADS: [(&str, Workload); 5] = [
     ("ping-pong, a round", Workload::PingPong),
     ("spawn and await, each", Workload::Spawn),
     ("spawn 1,000, await all, each", Workload::Batch),
-    ("wake of a sleeper, median", Workload::Wake),
+    ("wake of a sleeper, median", Workload::Wake(50)),
+    ("wake of a sleeper, 99th percentile", Workload::Wake(99)),
 ];
 
 #[derive(Clone, Copy)]
@@ -64,7 +65,8 @@ enum Workload {
     PingPong,
     Spawn,
     Batch,
-    Wake,
+    /// The percentile.
+    Wake(usize),
 }
 
 #[derive(Parser)]
@@ -233,11 +235,13 @@ async fn works(there: impl Elsewhere, workload: Workload) -> Cost {
             rounds(BATCHES).await;
             clock.stop(BATCHES * BATCH)
         }
-        Workload::Wake => {
+        Workload::Wake(percentile) => {
             let (sender, receiver) = unbounded();
             let (seen_sender, seen) = std_mpsc::channel();
             let sleeper = there.spawn(sleeper(receiver, seen_sender));
-            let cost = thread::spawn(move || wakes(|now| drop(sender.unbounded_send(now)), &seen));
+            let cost = thread::spawn(move || {
+                wakes(|now| drop(sender.unbounded_send(now)), &seen, percentile)
+            });
             let cost = cost.join().expect("it does not panic");
             sleeper.await;
             cost
@@ -258,7 +262,7 @@ async fn sleeper(mut receiver: UnboundedReceiver<Instant>, seen: std_mpsc::Sende
 }
 
 /// From a thread that is no worker, with time enough to fall asleep in between.
-fn wakes(send: impl Fn(Instant), seen: &std_mpsc::Receiver<Duration>) -> Cost {
+fn wakes(send: impl Fn(Instant), seen: &std_mpsc::Receiver<Duration>, percentile: usize) -> Cost {
     let clock = Clock::start();
     let mut late: Vec<Duration> = (0..WAKES)
         .map(|_| {
@@ -269,7 +273,7 @@ fn wakes(send: impl Fn(Instant), seen: &std_mpsc::Receiver<Duration>) -> Cost {
         .collect();
     late.sort_unstable();
     Cost {
-        wall: late[WAKES / 2].as_nanos() as f64,
+        wall: late[(WAKES * percentile / 100).min(WAKES - 1)].as_nanos() as f64,
         ..clock.stop(WAKES)
     }
 }
@@ -328,14 +332,14 @@ fn std_works(workload: Workload) -> Cost {
             rounds(BATCHES, BATCH);
             clock.stop(BATCHES * BATCH)
         }
-        Workload::Wake => {
+        Workload::Wake(percentile) => {
             let (seen_sender, seen) = std_mpsc::channel();
             let send = |now: Instant| {
                 let seen = seen_sender.clone();
                 let job: Job = Box::new(move || seen.send(now.elapsed()).unwrap_or_default());
                 jobs.send(job).expect("somebody listens");
             };
-            wakes(send, &seen)
+            wakes(send, &seen, percentile)
         }
     };
     drop(jobs);
