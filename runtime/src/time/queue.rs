@@ -1,27 +1,33 @@
-use std::collections::BTreeMap;
+mod near;
+mod windows;
+
+use std::iter;
+use std::mem;
 use std::task::Waker;
 
 use slab::Slab;
 
+use self::near::{Entry, Near};
+use self::windows::Windows;
 use super::clock::NEVER;
 
 /// The timers that wait, ordered by (deadline, order of insertion).
 ///
 /// Nearly every timer is a timeout that is cancelled long before it is due, so timers are sorted only when their time
-/// comes close. The time axis is cut into windows of [`WINDOW_BITS`]. The timers of the first window are a heap, `near`,
+/// comes close. The time axis is cut into windows of [`WINDOW_BITS`]. The timers of the first window are `near`,
 /// which knows the exact order; the timers of each later window are a list in no order, and `far` knows the lists.
 ///
 /// ```text
-///             ┌── near: heap ──┐   far: window ─▶ list
+///             ┌──── near ──────┐   far: window ─▶ list
 ///  time ──────┤ 5 ms 7 ms 9 ms ├───┤ … ├───┤ … … ├──────┤ … ├──▶
 ///             └────────────────┘
-///                  insert, take: O(log) of one window     insert, take: O(1) and one look-up of the window
+///               insert, take: O(log) of one window     insert, take: O(1)
 /// ```
 ///
-/// When `near` has run out, the next window becomes the heap ([`settle`](Self::settle)), so a timer moves at most once.
-/// Nothing depends on what time it is: a jump of the clock costs the same as a step. A timer that is taken out leaves
-/// nothing behind. A warm queue does not allocate, except that `far` makes a node for about every sixth window that is
-/// new while others are there.
+/// When `near` has run out, the next window is sorted into it ([`settle`](Self::settle)), so a timer moves at most once.
+/// Nothing depends on what time it is: a jump of the clock costs the same as a step. A timer that is taken out of a list
+/// leaves nothing behind, and `near` holds no more than twice what it needs. A warm queue does not allocate, except that
+/// windows of more than a minute ahead are in a tree.
 ///
 /// Why not one heap: with a million timers, taking one out of the middle misses the cache at every level. Why not a
 /// hierarchical wheel: it moves timers several times, and knows the next deadline only as well as its levels are fine, so
@@ -30,20 +36,12 @@ use super::clock::NEVER;
 /// Whatever runs foreign code (dropping or waking a `Waker`) is left to the caller: wakers are handed out, never dropped
 /// here.
 pub(super) struct Queue {
-    /// A heap with four children per node: half as deep as a binary one, and four children are in two cache lines.
-    near: Vec<Entry>,
+    near: Near,
     /// For each later window that has timers, the slot of its first one. All of these windows lie behind that of
-    /// the root of `near`, until the root is taken out: then [`settle`](Self::settle) is due.
-    far: BTreeMap<u64, usize>,
+    /// the first of `near`, until that is taken out: then [`settle`](Self::settle) is due.
+    far: Windows,
     waiting: Slab<Waiting>,
     next_seq: u64,
-}
-
-#[derive(Clone, Copy)]
-struct Entry {
-    deadline: u64,
-    seq: u64,
-    slot: usize,
 }
 
 struct Waiting {
@@ -56,10 +54,12 @@ struct Waiting {
 /// Where a timer is.
 #[derive(Clone, Copy)]
 enum Place {
-    /// At this position of the heap.
-    Near { position: usize },
+    Near,
     /// In the list of its window. A link to itself ends the list.
-    Far { previous: usize, next: usize },
+    Far {
+        previous: usize,
+        next: usize,
+    },
 }
 
 /// Names one timer. `seq` is never used twice, so the key of a timer that is gone matches nothing.
@@ -72,8 +72,8 @@ pub(crate) struct TimerKey {
 impl Queue {
     pub(super) fn new() -> Self {
         Self {
-            near: Vec::new(),
-            far: BTreeMap::new(),
+            near: Near::new(),
+            far: Windows::new(),
             waiting: Slab::new(),
             next_seq: 0,
         }
@@ -86,20 +86,34 @@ impl Queue {
     pub(super) fn insert(&mut self, deadline: u64, waker: Waker) -> TimerKey {
         let seq = self.next_seq;
         self.next_seq += 1;
-        let entry = self.waiting.vacant_entry();
-        let slot = entry.key();
-        entry.insert(Waiting {
+        let vacant = self.waiting.vacant_entry();
+        let slot = vacant.key();
+        let is_near = match self.near.first() {
+            Some(first) => window(deadline) <= window(first.deadline),
+            None => false,
+        };
+        let place = if is_near {
+            Place::Near
+        } else {
+            Place::Far {
+                previous: slot,
+                next: slot,
+            }
+        };
+        vacant.insert(Waiting {
             waker,
             deadline,
             seq,
-            place: Place::Far {
-                previous: slot,
-                next: slot,
-            },
+            place,
         });
-        match self.near.first() {
-            Some(root) if window(deadline) <= window(root.deadline) => self.push_near(slot),
-            _ => self.link(slot),
+        if is_near {
+            self.near.push(Entry {
+                deadline,
+                seq,
+                slot,
+            });
+        } else {
+            self.link(slot, window(deadline));
         }
         TimerKey { slot, seq }
     }
@@ -123,8 +137,8 @@ impl Queue {
     /// The earliest deadline that will ever be reached.
     pub(super) fn next_deadline(&mut self) -> Option<u64> {
         self.settle();
-        let root = self.near.first()?;
-        (root.deadline != NEVER).then_some(root.deadline)
+        let first = self.near.first()?;
+        (first.deadline != NEVER).then_some(first.deadline)
     }
 
     /// Takes out the first timer if its deadline is not after `now`.
@@ -132,15 +146,24 @@ impl Queue {
         if self.next_deadline()? > now {
             return None;
         }
-        let root = self.near.first()?.slot;
-        Some(self.take(root))
+        let first = self.near.first()?.slot;
+        Some(self.take(first))
     }
 
     fn take(&mut self, slot: usize) -> Waker {
         let gone = self.waiting.remove(slot);
         match gone.place {
-            Place::Near { position } => self.close_gap(position),
-            Place::Far { previous, next } => self.unlink(slot, previous, next, gone.deadline),
+            Place::Near => {
+                let waiting = &self.waiting;
+                let waits = |entry: Entry| {
+                    let waiting = waiting.get(entry.slot);
+                    waiting.is_some_and(|waiting| waiting.seq == entry.seq)
+                };
+                self.near.bury(waits);
+            }
+            Place::Far { previous, next } => {
+                self.unlink(slot, previous, next, window(gone.deadline));
+            }
         }
         if self.waiting.is_empty() {
             self.reset();
@@ -151,7 +174,7 @@ impl Queue {
     /// Starts afresh once the last timer is gone: slots are handed out in order again, which keeps neighbours in time
     /// neighbours in memory, and what a burst has allocated is given back.
     fn reset(&mut self) {
-        debug_assert!(self.near.is_empty() && self.far.is_empty());
+        debug_assert!(self.near.first().is_none() && self.far.first().is_none());
         if self.waiting.capacity() > KEPT_CAPACITY {
             *self = Self {
                 next_seq: self.next_seq,
@@ -166,8 +189,7 @@ impl Queue {
 /// Far: lists of windows.
 impl Queue {
     /// Puts a timer at the front of the list of its window.
-    fn link(&mut self, slot: usize) {
-        let window = window(self.waiting[slot].deadline);
+    fn link(&mut self, slot: usize, window: u64) {
         if let Some(first) = self.far.insert(window, slot) {
             self.relink(first, Some(slot), None);
             self.relink(slot, None, Some(first));
@@ -175,7 +197,7 @@ impl Queue {
     }
 
     /// Takes a timer that is in no slot any more out of the list of its window.
-    fn unlink(&mut self, slot: usize, previous: usize, next: usize, deadline: u64) {
+    fn unlink(&mut self, slot: usize, previous: usize, next: usize, window: u64) {
         let (is_first, is_last) = (previous == slot, next == slot);
         if !is_last {
             self.relink(next, Some(if is_first { next } else { previous }), None);
@@ -183,9 +205,9 @@ impl Queue {
         if !is_first {
             self.relink(previous, None, Some(if is_last { previous } else { next }));
         } else if is_last {
-            self.far.remove(&window(deadline));
+            self.far.remove(window);
         } else {
-            self.far.insert(window(deadline), next);
+            self.far.insert(window, next);
         }
     }
 
@@ -196,102 +218,29 @@ impl Queue {
         }
     }
 
-    /// Makes the root of `near` the first timer of all.
+    /// Makes the first of `near` the first timer of all.
     fn settle(&mut self) {
-        while let Some(first) = self.far.first_entry() {
-            if let Some(root) = self.near.first()
-                && window(root.deadline) < *first.key()
+        while let Some(first) = self.far.first() {
+            if let Some(near) = self.near.first()
+                && window(near.deadline) < first
             {
                 break;
             }
-            let mut slot = first.remove();
-            while let Place::Far { next, .. } = self.waiting[slot].place {
-                self.push_near(slot);
-                // The last one links to itself, and is near by now.
-                slot = next;
-            }
+            let mut listed = self.far.remove(first);
+            let waiting = &mut self.waiting;
+            self.near.add(iter::from_fn(|| {
+                let slot = listed.take()?;
+                let timer = &mut waiting[slot];
+                if let Place::Far { next, .. } = mem::replace(&mut timer.place, Place::Near) {
+                    listed = (next != slot).then_some(next);
+                }
+                Some(Entry {
+                    deadline: timer.deadline,
+                    seq: timer.seq,
+                    slot,
+                })
+            }));
         }
-    }
-}
-
-/// Near: a heap whose entries know their slot, and whose slots know their position.
-impl Queue {
-    fn push_near(&mut self, slot: usize) {
-        let Waiting { deadline, seq, .. } = self.waiting[slot];
-        let entry = Entry {
-            deadline,
-            seq,
-            slot,
-        };
-        self.near.push(entry);
-        self.sift_up(self.near.len() - 1, entry);
-    }
-
-    /// Takes out the entry at a position, whose slot is gone already, and fills the gap with the last one.
-    fn close_gap(&mut self, position: usize) {
-        let gone = self.near.swap_remove(position);
-        if let Some(&moved) = self.near.get(position) {
-            if moved.is_before(gone) {
-                self.sift_up(position, moved);
-            } else {
-                self.sift_down(position, moved);
-            }
-        }
-    }
-
-    /// Moves parents down into the hole at `hole` until `entry` fits there.
-    fn sift_up(&mut self, mut hole: usize, entry: Entry) {
-        while hole > 0 {
-            let parent = (hole - 1) / ARITY;
-            if self.near[parent].is_before(entry) {
-                break;
-            }
-            self.put(hole, self.near[parent]);
-            hole = parent;
-        }
-        self.put(hole, entry);
-    }
-
-    /// Moves least children up into the hole at `hole` until `entry` fits there.
-    fn sift_down(&mut self, mut hole: usize, entry: Entry) {
-        while let Some((child, least)) = self.least_child(hole) {
-            if entry.is_before(least) {
-                break;
-            }
-            self.put(hole, least);
-            hole = child;
-        }
-        self.put(hole, entry);
-    }
-
-    fn least_child(&self, parent: usize) -> Option<(usize, Entry)> {
-        let first = parent * ARITY + 1;
-        let mut least = (first, *self.near.get(first)?);
-        let end = (first + ARITY).min(self.near.len());
-        for child in first + 1..end {
-            let entry = self.near[child];
-            if entry.is_before(least.1) {
-                least = (child, entry);
-            }
-        }
-        Some(least)
-    }
-
-    fn put(&mut self, position: usize, entry: Entry) {
-        self.near[position] = entry;
-        self.waiting[entry.slot].place = Place::Near { position };
-    }
-}
-
-impl Entry {
-    /// By deadline, then by insertion. One wide comparison, which the compiler turns into code without a branch; field by
-    /// field it is a branch that is taken at random.
-    fn is_before(self, other: Self) -> bool {
-        self.order() < other.order()
-    }
-
-    fn order(self) -> u128 {
-        u128::from(self.deadline) << 64 | u128::from(self.seq)
     }
 }
 
@@ -299,10 +248,8 @@ fn window(deadline: u64) -> u64 {
     deadline >> WINDOW_BITS
 }
 
-/// A window is about 17 ms. At 100,000 timers a second that is a heap of 1,700; and timeouts of 30 s are 1,800 windows.
+/// A window is about 17 ms. At 100,000 timers a second that is 1,700 to sort; and timeouts of 30 s are 1,800 windows.
 const WINDOW_BITS: u32 = 24;
-
-const ARITY: usize = 4;
 
 /// How many timers' memory an empty queue keeps, so that a warm worker does not allocate.
 const KEPT_CAPACITY: usize = 4096;
@@ -318,20 +265,33 @@ mod tests {
     /// Every timer is in exactly one place, and the place says so.
     #[track_caller]
     fn check(queue: &Queue) {
-        for (position, entry) in queue.near.iter().enumerate() {
-            let waiting = &queue.waiting[entry.slot];
-            assert_eq!((waiting.deadline, waiting.seq), (entry.deadline, entry.seq));
-            assert!(matches!(waiting.place, Place::Near { position: place } if place == position));
-            assert!(position == 0 || queue.near[(position - 1) / ARITY].is_before(*entry));
+        let is_near = |waiting: &Waiting| matches!(waiting.place, Place::Near);
+        let near: Vec<_> = queue.near.entries().collect();
+        let mut alive = 0;
+        for entry in &near {
+            let timer = queue.waiting.get(entry.slot);
+            if let Some(timer) = timer.filter(|timer| timer.seq == entry.seq) {
+                assert!(is_near(timer) && timer.deadline == entry.deadline);
+                alive += 1;
+            }
         }
+        let timers = queue.waiting.iter().map(|(_, timer)| timer);
+        let near_timers = timers.clone().filter(|timer| is_near(timer));
+        assert_eq!(near_timers.clone().count(), alive);
+        let order = |timer: &Waiting| (timer.deadline, timer.seq);
+        let first = queue.near.first();
+        let first = first.map(|entry| (entry.deadline, entry.seq));
+        assert_eq!(near_timers.map(order).min(), first);
+        assert!(near.len() <= 2 * alive + near::FEW);
+
         let mut listed = 0;
-        for (&key, &first) in &queue.far {
+        for (key, first) in queue.far.iter() {
             let (mut before, mut slot) = (first, first);
             loop {
                 listed += 1;
                 assert_eq!(window(queue.waiting[slot].deadline), key);
                 let Place::Far { previous, next } = queue.waiting[slot].place else {
-                    panic!("a timer of the heap is in a list");
+                    panic!("a near timer is in a list");
                 };
                 assert_eq!(previous, before);
                 if next == slot {
@@ -340,7 +300,7 @@ mod tests {
                 (before, slot) = (slot, next);
             }
         }
-        assert_eq!(queue.near.len() + listed, queue.len());
+        assert_eq!(alive + listed, queue.len());
     }
 
     /// Timers in three windows, in no order, some of them equal.
@@ -404,7 +364,10 @@ mod tests {
             queue.insert(n << WINDOW_BITS, noop());
             check(&queue);
         }
-        assert_eq!((queue.near.len(), queue.far.len()), (2, 98));
+        assert_eq!(
+            (queue.near.entries().count(), queue.far.iter().count()),
+            (2, 98)
+        );
         queue.pop_due(NEVER).unwrap();
         assert_eq!(queue.next_deadline(), Some(2 << WINDOW_BITS));
         check(&queue);
@@ -453,7 +416,7 @@ mod tests {
                 queue.insert(n, noop());
             }
             while queue.pop_due(NEVER - 1).is_some() {}
-            (queue.near.as_ptr(), queue.waiting.capacity())
+            (queue.near.capacity(), queue.waiting.capacity())
         };
         let warm = fill(&mut queue);
         assert_eq!(fill(&mut queue), warm);
@@ -470,6 +433,35 @@ mod tests {
             queue.remove(key).unwrap();
         }
         assert!(queue.near.capacity() <= 8 && queue.waiting.capacity() <= 8);
-        assert_eq!((queue.near.len(), queue.far.len()), (0, 1));
+        assert_eq!(
+            (queue.near.entries().count(), queue.far.iter().count()),
+            (0, 1)
+        );
+    }
+
+    #[test]
+    fn near_timers_that_are_cancelled_do_not_pile_up() {
+        // One by one, behind some that stay.
+        let mut queue = Queue::new();
+        queue.insert(1, noop());
+        assert_eq!(queue.next_deadline(), Some(1));
+        queue.insert(1, noop());
+        for n in 0..10_000 {
+            let key = queue.insert(2 + n, noop());
+            queue.remove(key).unwrap();
+            check(&queue);
+        }
+        assert!(queue.near.capacity() <= 4 * near::FEW);
+
+        // All at once, sorted already.
+        let keys: Vec<_> = (0..1000).map(|n| queue.insert(NEVER - n, noop())).collect();
+        queue.pop_due(1).unwrap();
+        queue.pop_due(1).unwrap();
+        assert_eq!(queue.next_deadline(), Some(NEVER - 999));
+        for key in &keys[..999] {
+            queue.remove(*key).unwrap();
+            check(&queue);
+        }
+        assert!(queue.contains(keys[999]));
     }
 }

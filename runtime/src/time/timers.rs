@@ -167,4 +167,4 @@ impl Timers {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -77,10 +77,14 @@ fn fire(timers: &Timers) -> Vec<u64> {
 }
 
 /// Xorshift: the same numbers in every run.
-struct Random(u64);
+pub(in crate::time) struct Random(u64);
 
 impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(in crate::time) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15))
+    }
+
+    pub(in crate::time) fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -89,12 +93,13 @@ impl Random {
 
     /// From nanoseconds to years and past the end of time, with many that are equal.
     fn duration(&mut self) -> Duration {
-        match self.below(8) {
+        match self.below(9) {
             0 => Duration::from_nanos(self.below(4)),
             1 => Duration::from_millis(self.below(10)),
             2 => Duration::from_secs(3 * YEAR_SECS),
             3 => Duration::from_secs(self.below(1000 * YEAR_SECS)),
             4 if self.below(10) == 0 => Duration::MAX,
+            5 => Duration::from_millis(self.below(200_000)),
             _ => Duration::from_nanos(self.below(50_000_000_000)),
         }
     }
@@ -122,10 +127,9 @@ struct Model {
 
 impl Model {
     fn new(seed: u64) -> Self {
-        let random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         Self {
             timers: paused(),
-            random,
+            random: Random::new(seed),
             sorted: BTreeMap::new(),
             made: Vec::new(),
             inserted: 0,
