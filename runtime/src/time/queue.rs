@@ -57,15 +57,15 @@ enum Place {
     Near,
     /// In the list of its window. A link to itself ends the list.
     Far {
-        previous: usize,
-        next: usize,
+        previous: u32,
+        next: u32,
     },
 }
 
 /// Names one timer. `seq` is never used twice, so the key of a timer that is gone matches nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TimerKey {
-    slot: usize,
+    slot: u32,
     seq: u64,
 }
 
@@ -87,18 +87,20 @@ impl Queue {
         let seq = self.next_seq;
         self.next_seq += 1;
         let vacant = self.waiting.vacant_entry();
-        let slot = vacant.key();
-        let is_near = match self.near.first() {
-            Some(first) => window(deadline) <= window(first.deadline),
-            None => false,
-        };
-        let place = if is_near {
-            Place::Near
-        } else {
-            Place::Far {
-                previous: slot,
-                next: slot,
+        let slot = u32::try_from(vacant.key()).expect(FITS);
+        let place = match self.near.first() {
+            Some(first) if window(deadline) <= window(first.deadline) => {
+                self.near.push(Entry {
+                    deadline,
+                    seq,
+                    slot,
+                });
+                Place::Near
             }
+            _ => Place::Far {
+                previous: slot,
+                next: self.far.insert(window(deadline), slot).unwrap_or(slot),
+            },
         };
         vacant.insert(Waiting {
             waker,
@@ -106,14 +108,10 @@ impl Queue {
             seq,
             place,
         });
-        if is_near {
-            self.near.push(Entry {
-                deadline,
-                seq,
-                slot,
-            });
-        } else {
-            self.link(slot, window(deadline));
+        if let Place::Far { next, .. } = place
+            && next != slot
+        {
+            self.relink(next, Some(slot), None);
         }
         TimerKey { slot, seq }
     }
@@ -125,12 +123,12 @@ impl Queue {
 
     pub(super) fn contains(&self, key: TimerKey) -> bool {
         self.waiting
-            .get(key.slot)
+            .get(key.slot as usize)
             .is_some_and(|waiting| waiting.seq == key.seq)
     }
 
     pub(super) fn waker_mut(&mut self, key: TimerKey) -> Option<&mut Waker> {
-        let waiting = self.waiting.get_mut(key.slot)?;
+        let waiting = self.waiting.get_mut(key.slot as usize)?;
         (waiting.seq == key.seq).then_some(&mut waiting.waker)
     }
 
@@ -150,13 +148,13 @@ impl Queue {
         Some(self.take(first))
     }
 
-    fn take(&mut self, slot: usize) -> Waker {
-        let gone = self.waiting.remove(slot);
+    fn take(&mut self, slot: u32) -> Waker {
+        let gone = self.waiting.remove(slot as usize);
         match gone.place {
             Place::Near => {
                 let waiting = &self.waiting;
                 let waits = |entry: Entry| {
-                    let waiting = waiting.get(entry.slot);
+                    let waiting = waiting.get(entry.slot as usize);
                     waiting.is_some_and(|waiting| waiting.seq == entry.seq)
                 };
                 self.near.bury(waits);
@@ -188,16 +186,8 @@ impl Queue {
 
 /// Far: lists of windows.
 impl Queue {
-    /// Puts a timer at the front of the list of its window.
-    fn link(&mut self, slot: usize, window: u64) {
-        if let Some(first) = self.far.insert(window, slot) {
-            self.relink(first, Some(slot), None);
-            self.relink(slot, None, Some(first));
-        }
-    }
-
     /// Takes a timer that is in no slot any more out of the list of its window.
-    fn unlink(&mut self, slot: usize, previous: usize, next: usize, window: u64) {
+    fn unlink(&mut self, slot: u32, previous: u32, next: u32, window: u64) {
         let (is_first, is_last) = (previous == slot, next == slot);
         if !is_last {
             self.relink(next, Some(if is_first { next } else { previous }), None);
@@ -211,8 +201,8 @@ impl Queue {
         }
     }
 
-    fn relink(&mut self, slot: usize, new_previous: Option<usize>, new_next: Option<usize>) {
-        if let Place::Far { previous, next } = &mut self.waiting[slot].place {
+    fn relink(&mut self, slot: u32, new_previous: Option<u32>, new_next: Option<u32>) {
+        if let Place::Far { previous, next } = &mut self.waiting[slot as usize].place {
             *previous = new_previous.unwrap_or(*previous);
             *next = new_next.unwrap_or(*next);
         }
@@ -230,7 +220,7 @@ impl Queue {
             let waiting = &mut self.waiting;
             self.near.add(iter::from_fn(|| {
                 let slot = listed.take()?;
-                let timer = &mut waiting[slot];
+                let timer = &mut waiting[slot as usize];
                 if let Place::Far { next, .. } = mem::replace(&mut timer.place, Place::Near) {
                     listed = (next != slot).then_some(next);
                 }
@@ -251,6 +241,9 @@ fn window(deadline: u64) -> u64 {
 /// A window is about 17 ms. At 100,000 timers a second that is 1,700 to sort; and timeouts of 30 s are 1,800 windows.
 const WINDOW_BITS: u32 = 24;
 
+/// They alone would take 200 GB.
+const FITS: &str = "a worker has fewer than 2^32 timers";
+
 /// How many timers' memory an empty queue keeps, so that a warm worker does not allocate.
 const KEPT_CAPACITY: usize = 4096;
 
@@ -269,7 +262,7 @@ mod tests {
         let near: Vec<_> = queue.near.entries().collect();
         let mut alive = 0;
         for entry in &near {
-            let timer = queue.waiting.get(entry.slot);
+            let timer = queue.waiting.get(entry.slot as usize);
             if let Some(timer) = timer.filter(|timer| timer.seq == entry.seq) {
                 assert!(is_near(timer) && timer.deadline == entry.deadline);
                 alive += 1;
@@ -289,8 +282,8 @@ mod tests {
             let (mut before, mut slot) = (first, first);
             loop {
                 listed += 1;
-                assert_eq!(window(queue.waiting[slot].deadline), key);
-                let Place::Far { previous, next } = queue.waiting[slot].place else {
+                assert_eq!(window(queue.waiting[slot as usize].deadline), key);
+                let Place::Far { previous, next } = queue.waiting[slot as usize].place else {
                     panic!("a near timer is in a list");
                 };
                 assert_eq!(previous, before);

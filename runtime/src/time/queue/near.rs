@@ -20,7 +20,7 @@ pub(super) struct Near {
 pub(super) struct Entry {
     pub(super) deadline: u64,
     pub(super) seq: u64,
-    pub(super) slot: usize,
+    pub(super) slot: u32,
 }
 
 impl Near {

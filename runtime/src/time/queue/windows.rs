@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 /// is never in both.
 pub(super) struct Windows {
     /// Made with the first window.
-    row: Vec<usize>,
+    row: Vec<u32>,
     taken: Bits,
     /// The first window of the row.
     start: u64,
-    others: BTreeMap<u64, usize>,
+    others: BTreeMap<u64, u32>,
 }
 
 impl Windows {
@@ -34,7 +34,7 @@ impl Windows {
     }
 
     /// Gives the slot that the window has had before.
-    pub(super) fn insert(&mut self, window: u64, slot: usize) -> Option<usize> {
+    pub(super) fn insert(&mut self, window: u64, slot: u32) -> Option<u32> {
         if !self.reaches(window) && !self.reach(window) {
             return self.others.insert(window, slot);
         }
@@ -48,7 +48,7 @@ impl Windows {
         }
     }
 
-    pub(super) fn remove(&mut self, window: u64) -> Option<usize> {
+    pub(super) fn remove(&mut self, window: u64) -> Option<u32> {
         if self.reaches(window) && self.taken.remove(place(window)) {
             Some(self.row[place(window)])
         } else {
@@ -148,13 +148,13 @@ impl Bits {
     }
 }
 
-/// A bit for each word of 64 is one word. That is 69 seconds of windows, in 32 KiB.
+/// A bit for each word of 64 is one word. That is 69 seconds of windows, in 16 KiB.
 const SPAN: usize = 64 * 64;
 
 #[cfg(test)]
 impl Windows {
     /// Those of the row in no order, and the others.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, usize)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, u32)> {
         let filled = (0..64).filter(|&word| self.taken.words[word] != 0);
         let bits = filled.flat_map(|word| word * 64..word * 64 + 64);
         let taken = bits.filter(|at| self.taken.words[at / 64] >> (at % 64) & 1 == 1);
