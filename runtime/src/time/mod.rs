@@ -10,7 +10,8 @@
 //! * A deadline that has already passed is honoured in the next turn of the loop, so a task that keeps sleeping for no
 //!   time still lets the others, and I/O, go on.
 //! * A timer costs less than 100 bytes of the worker's memory, from the first poll of its future until it fires or the
-//!   future is dropped. Making one reads the clock once; starting one, and cancelling it, is cheap however many there are.
+//!   future is dropped; a worker with timers has 16 KiB beside them. Making one reads the clock once; starting one, and
+//!   cancelling it, is cheap however many there are.
 //! * Futures of this module belong to the thread that made them (they are not `Send`). They need a runtime only when
 //!   they are polled, and each follows the runtime that polls it.
 //!
