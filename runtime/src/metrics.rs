@@ -49,7 +49,7 @@ pub struct Metrics {
     /// Of this, the time that it was not in a call that may sleep: it polled tasks, and acted on completions. A task that
     /// blocks counts.
     ///
-    /// Of worker 0 only its time inside `block_on` counts, here and for [`cpu`](Self::cpu).
+    /// Of worker 0 only its time inside `block_on` counts, from the first wait on, here and for [`cpu`](Self::cpu).
     pub awake: Duration,
     /// CPU time of the worker's thread, in the program and in the kernel, which does its part of the work (it sends, it
     /// receives) inside the call that may then sleep.
@@ -256,9 +256,14 @@ impl Published {
         }
     }
 
+    /// Worker: it is there.
+    pub(crate) fn begin(&self) {
+        self.time.begin();
+    }
+
     /// Worker: it takes turns from now on, on this thread.
     pub(crate) fn start(&self) {
-        self.time.start();
+        self.time.wake_up();
         self.cpu.start();
     }
 
@@ -354,11 +359,8 @@ struct Time {
 }
 
 impl Time {
-    fn start(&self) {
-        let now = self.wake_up();
-        if self.started.load(Ordering::Relaxed) == 0 {
-            self.started.store(now, Ordering::Relaxed);
-        }
+    fn begin(&self) {
+        self.started.store(system::monotonic(), Ordering::Relaxed);
     }
 
     fn fall_asleep(&self) {

@@ -40,9 +40,13 @@ impl Worker {
     ) -> Rc<Self> {
         let timed = clock.is_real();
         let threshold = crew.slow_poll_threshold().filter(|_| timed);
+        let published = Arc::clone(crew.metrics(index));
+        if timed {
+            published.begin();
+        }
         Rc::new(Self {
             index,
-            published: Arc::clone(crew.metrics(index)),
+            published,
             timed,
             watch: threshold.map(|threshold| Watch::new(threshold, index, &crew)),
             crew,
@@ -56,7 +60,6 @@ impl Worker {
     /// Runs turns until `future` is ready.
     #[track_caller]
     pub(crate) fn block_on<F: Future>(&self, future: Pin<&mut F>) -> F::Output {
-        let _on_duty = self.timed.then(|| OnDuty::new(&self.published));
         self.drive(future, |park| self.reactor.turn(park))
     }
 
@@ -74,6 +77,7 @@ impl Worker {
         let waker = Waker::from(Arc::clone(&main));
         let mut cx = Context::from_waker(&waker);
         let origin = Origin::here::<F>();
+        let mut on_duty = None;
         loop {
             if main.woken.swap(false, Ordering::AcqRel) {
                 self.reactor.refill_budget();
@@ -81,6 +85,10 @@ impl Worker {
                 if let Poll::Ready(output) = polled {
                     return output;
                 }
+            }
+            if self.timed && on_duty.is_none() {
+                // Not for a future that is ready at once: the clocks cost more than all the rest.
+                on_duty = Some(OnDuty::new(&self.published));
             }
             let before_each = || {
                 // A task may have forked. In the child the others are not polled.

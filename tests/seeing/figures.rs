@@ -89,10 +89,11 @@ fn outside_block_on_worker_0_is_not_busy() {
     let _alone = alone("outside");
     let runtime = build(1);
     let handle = runtime.handle();
-    assert_eq!(handle.metrics(0).elapsed, Duration::ZERO);
-    runtime.block_on(async {});
+    let unused = handle.metrics(0);
+    assert_eq!((unused.awake, unused.cpu), (Duration::ZERO, Duration::ZERO));
+    runtime.block_on(runtime::yield_now());
     let before = handle.metrics(0);
-    assert!(before.elapsed > Duration::ZERO);
+    assert!(before.awake > Duration::ZERO);
     thread::sleep(Duration::from_millis(5));
     let since = handle.metrics(0).since(&before);
     assert!(since.elapsed >= Duration::from_millis(5));
