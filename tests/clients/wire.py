@@ -124,6 +124,36 @@ def cpu_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def expect_a_second_asleep(pid):
+    """A process that has nothing to do must come to sleep through a whole second, with not one thread on a processor.
+
+    Not at once: what came before may have an end that takes a second or two, as the one look at a connection that has
+    just gone quiet.
+    """
+    used = []
+
+    def asleep():
+        before = thread_nanoseconds(pid)
+        time.sleep(1)
+        after = thread_nanoseconds(pid)
+        used.append(sum(after.values()) - sum(before.values()))
+        return after == before
+
+    eventually(asleep, lambda: f"no second without work; nanoseconds of processor time in each: {used}")
+
+
+def thread_nanoseconds(pid):
+    """The processor time that each thread of a process has used, in nanoseconds."""
+    used = {}
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        try:
+            with open(f"/proc/{pid}/task/{thread}/schedstat", encoding="ascii") as file:
+                used[thread] = int(file.read().split()[0])
+        except FileNotFoundError:
+            pass  # The thread has ended since.
+    return used
+
+
 def port_and_pid():
     """The two arguments that most checks begin with: where the server listens, and which process it is."""
     if len(sys.argv) < 3:
