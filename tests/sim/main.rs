@@ -3,6 +3,7 @@
 //! `RINGSHOT_SIM_SEEDS=N` runs N seeds of each test instead of some hundred. `RINGSHOT_SIM_SEED=S` runs that one, and
 //! logs every entry and completion.
 
+mod ahead;
 mod bounds;
 mod connections;
 mod replay;
