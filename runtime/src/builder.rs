@@ -92,6 +92,7 @@ pub struct Builder {
     name: String,
     stack_size: Option<usize>,
     slow_poll: Option<Duration>,
+    spin: Duration,
 }
 
 impl Default for Builder {
@@ -122,6 +123,7 @@ impl Builder {
             name: "ringshot".to_owned(),
             stack_size: None,
             slow_poll: None,
+            spin: Duration::ZERO,
         }
     }
 
@@ -187,6 +189,33 @@ impl Builder {
     /// ```
     pub fn slow_poll_threshold(mut self, threshold: Duration) -> Self {
         self.slow_poll = Some(threshold);
+        self
+    }
+
+    /// How long a worker with nothing to do looks for news before it sleeps. Default: not at all.
+    ///
+    /// What comes meanwhile, from a socket or from another thread, is answered without the time that it takes to wake a
+    /// thread: some microseconds less for each message of a connection that waits for its answer. The price is the CPU:
+    /// a worker that waits uses all of it for that long, so it needs a core of its own ([`pin`](Self::pin)), and on a
+    /// machine with one it takes the time from those whom it waits for. On a ring a look is two loads from memory; with
+    /// epoll it is a system call.
+    ///
+    /// Time spent so is not [`awake`](crate::Metrics::awake), but it is [`cpu`](crate::Metrics::cpu). A timer ends it
+    /// in time. 50 µs is much; a worker that looks for ever is asked for by [`Duration::MAX`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let runtime = runtime::Builder::new()
+    ///     .spin(Duration::from_micros(50))
+    ///     .build()?;
+    /// runtime.block_on(runtime::time::sleep(Duration::from_millis(1)));
+    /// # Ok::<_, runtime::BuildError>(())
+    /// ```
+    pub fn spin(mut self, limit: Duration) -> Self {
+        self.spin = limit;
         self
     }
 
@@ -303,6 +332,10 @@ impl Builder {
 
     pub(crate) fn slow_poll(&self) -> Option<Duration> {
         self.slow_poll
+    }
+
+    pub(crate) fn spin_limit(&self) -> Duration {
+        self.spin
     }
 
     fn watchdog(&self, crew: &Arc<Crew>) -> Result<Option<Watchdog>, BuildError> {

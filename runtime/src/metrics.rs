@@ -47,7 +47,7 @@ pub struct Metrics {
     /// Time since the worker's start.
     pub elapsed: Duration,
     /// Of this, the time that it was not in a call that may sleep: it polled tasks, and acted on completions. A task that
-    /// blocks counts.
+    /// blocks counts; to look for news ([`Builder::spin`](crate::Builder::spin)) does not.
     ///
     /// Of worker 0 only its time inside `block_on` counts, from the first wait on, here and for [`cpu`](Self::cpu).
     pub awake: Duration,
@@ -140,7 +140,8 @@ impl Metrics {
     }
 
     /// The part of its time that the worker was busy, 0 to 1: [`cpu`](Self::cpu) or [`awake`](Self::awake), whichever is
-    /// more. A worker that works uses its CPU, and one that is blocked by a task is awake.
+    /// more. A worker that works uses its CPU, and one that is blocked by a task is awake. One that looks for news
+    /// ([`Builder::spin`](crate::Builder::spin)) uses its CPU whether there is any or not: there `awake` says more.
     pub fn busy_ratio(&self) -> f64 {
         let busy = self.cpu.max(self.awake).min(self.elapsed);
         ratio(busy.as_secs_f64(), self.elapsed.as_secs_f64())

@@ -27,6 +27,8 @@ pub(crate) struct Worker {
     published: Arc<Published>,
     /// Its time is the system's.
     timed: bool,
+    /// How long it looks for news before it sleeps.
+    spin: Duration,
     watch: Option<Watch>,
 }
 
@@ -48,6 +50,7 @@ impl Worker {
             index,
             published,
             timed,
+            spin: if timed { crew.spin() } else { Duration::ZERO },
             watch: threshold.map(|threshold| Watch::new(threshold, index, &crew)),
             crew,
             executor: Executor::new(Arc::clone(&remote), timed),
@@ -142,6 +145,9 @@ impl Worker {
     }
 
     fn sleep(&self, has_work: impl Fn() -> bool, enter: impl Fn(Park)) {
+        if !self.spin.is_zero() && self.spin(&has_work, &enter) {
+            return;
+        }
         self.published.prepare_sleep();
         // From here on a wake from another thread rings the bell; one that came just before is seen below.
         self.remote.prepare_sleep();
@@ -163,6 +169,41 @@ impl Worker {
         }
         if timers == time::Park::Advance && !has_work() {
             self.timers.advance_to_next();
+        }
+    }
+
+    /// Looks for news, for as long as [`Builder::spin`](crate::Builder::spin) says, and whether there is work now. It
+    /// has not said that it sleeps: whoever brings work rings no bell.
+    #[cold]
+    fn spin(&self, has_work: impl Fn() -> bool, enter: impl Fn(Park)) -> bool {
+        let limit = match self.timers.park_timeout() {
+            time::Park::Advance => return false,
+            time::Park::For(limit) => self.bounded_by_alarms(Some(limit)),
+            time::Park::Forever => self.bounded_by_alarms(None),
+        };
+        let spin = limit.map_or(self.spin, |limit| limit.min(self.spin));
+        let start = Instant::now();
+        loop {
+            // What tasks have queued goes out, and what has come is acted on.
+            enter(Park::Poll);
+            if has_work() {
+                return true;
+            }
+            // Looking is no work.
+            self.published.fall_asleep();
+            let found = loop {
+                if has_work() || self.reactor.has_news() {
+                    break true;
+                }
+                if start.elapsed() >= spin {
+                    break false;
+                }
+                std::hint::spin_loop();
+            };
+            self.published.wake_up(false);
+            if !found {
+                return false;
+            }
         }
     }
 

@@ -152,6 +152,11 @@ impl Crew {
         self.builder.slow_poll()
     }
 
+    /// How long a worker looks for news before it sleeps.
+    pub(crate) fn spin(&self) -> Duration {
+        self.builder.spin_limit()
+    }
+
     /// The CPUs that the runtime's threads share, if each worker keeps to one of them.
     pub(crate) fn allowed_if_pinned(&self) -> Option<&Allowed> {
         self.builder.pinning().is_on().then_some(&self.allowed)

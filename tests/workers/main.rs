@@ -4,6 +4,7 @@ mod cpus;
 mod crossing;
 mod end;
 mod idle;
+mod spin;
 mod start;
 mod wakes;
 

@@ -3,7 +3,9 @@
 //! Variants: `lease` sends each received buffer back, `copy` is `copy_buf` between the halves, `read` is the program
 //! that one would write for tokio. `gather` gives packets away instead of having them copied.
 //! `one-entry`, `one-packet` and
-//! `65-packets` take a mechanism away, or most of it. `1-worker` and `2-workers` are `lease` under `net::serve`. `timers` takes orders, and sleeps as often as it is told.
+//! `65-packets` take a mechanism away, or most of it. `1-worker` and `2-workers` are `lease` under `net::serve`.
+//! `spin` is `lease` on a worker that looks for news before it sleeps. `timers` takes orders, and sleeps as often as it
+//! is told.
 
 use std::io;
 use std::time::Duration;
@@ -23,6 +25,7 @@ fn main() -> io::Result<()> {
         "one-entry" => Builder::new().ring_entries(1),
         "one-packet" => Builder::new().send_high_water(PACKET),
         "65-packets" => Builder::new().send_high_water(65 * PACKET),
+        "spin" => Builder::new().spin(SPIN),
         "1-worker" => return serve_by_workers(1),
         "2-workers" => return serve_by_workers(2),
         _ => Builder::new(),
@@ -42,7 +45,7 @@ async fn serve(job: Job) -> io::Result<()> {
                 drop(runtime::spawn(async move { gather(&mut stream).await }))
             }
             (Mode::Packets, _) => drop(runtime::spawn(async move { packets(&mut stream).await })),
-            (_, "lease" | "one-entry") => {
+            (_, "lease" | "one-entry" | "spin") => {
                 drop(runtime::spawn(async move { lease(&mut stream).await }))
             }
             (_, "copy") => drop(runtime::spawn(async move { copy(&mut stream).await })),
@@ -134,6 +137,9 @@ async fn timers(stream: &mut TcpStream) -> io::Result<()> {
         stream.write_all(&[server::DONE]).await?;
     }
 }
+
+/// Longer than a client on the same machine takes to answer.
+const SPIN: Duration = Duration::from_micros(200);
 
 /// Under valgrind it takes a while to insert so many.
 const LEAD: Duration = Duration::from_secs(2);

@@ -222,7 +222,7 @@ pub(crate) const RINGS: Peer = Peer {
     ..RIVAL
 };
 
-pub(crate) const PEERS: [Peer; 17] = [
+pub(crate) const PEERS: [Peer; 18] = [
     Peer {
         name: "ringshot",
         about: "Ringshot; each received buffer is sent back (`recv_stream`, `send`)",
@@ -243,6 +243,14 @@ pub(crate) const PEERS: [Peer; 17] = [
         kind: Kind::OurVariant,
         variant: "read",
         scenarios: ECHOES,
+        ..OURS
+    },
+    Peer {
+        name: "ringshot-spin",
+        about: "Ringshot; the worker looks for news for up to 200 µs before it sleeps (`Builder::spin`)",
+        kind: Kind::OurVariant,
+        variant: "spin",
+        scenarios: "ab",
         ..OURS
     },
     Peer {

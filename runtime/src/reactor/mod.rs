@@ -497,6 +497,13 @@ impl Reactor {
             .is_some_and(|driver| driver.has_more())
     }
 
+    /// Whether a turn would find something. For somebody who looks again and again instead of sleeping.
+    pub(crate) fn has_news(&self) -> bool {
+        self.driver()
+            .as_mut()
+            .is_some_and(|driver| driver.has_news())
+    }
+
     fn complete(&self, cqe: Cqe) {
         // Before anything else: a buffer that nobody wants goes back by being dropped.
         let buffer = cqueue::buffer_select(cqe.flags).and_then(|id| {

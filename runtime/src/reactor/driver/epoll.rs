@@ -16,7 +16,7 @@ use polling::{Event, Events, PollMode, Poller};
 
 use super::{Cqe, Driver, DriverCounters, Park, Request, Wait};
 use crate::reactor::fifo::Fifo;
-use crate::reactor::op::Interest;
+use crate::reactor::op::{Interest, system};
 
 pub(crate) struct Epoll {
     poller: Poller,
@@ -191,6 +191,11 @@ impl Driver for Epoll {
         let looked = self.look(park);
         arrived.extend(self.due.drain(..));
         looked
+    }
+
+    /// By a system call, as nothing tells it without one.
+    fn has_news(&mut self) -> bool {
+        !self.due.is_empty() || system::is_readable(self.poller.as_raw_fd())
     }
 
     fn clear_ready(&mut self, fd: RawFd, interest: Interest) {

@@ -39,6 +39,11 @@ pub(crate) trait Driver {
         false
     }
 
+    /// Whether a turn would find something, as far as can be told without one. For somebody who looks again and again.
+    fn has_news(&mut self) -> bool {
+        self.has_more()
+    }
+
     /// Entries pushed since the start, wrapping.
     fn pushed(&self) -> u32 {
         0

@@ -66,6 +66,17 @@ pub(crate) fn nanoseconds_of(clock: libc::clockid_t) -> Option<u64> {
     (told == 0).then(|| (now.tv_sec as u64).wrapping_mul(1_000_000_000) + now.tv_nsec as u64)
 }
 
+/// Whether a descriptor is ready to be read, or has an end or an error to tell.
+pub(crate) fn is_readable(fd: RawFd) -> bool {
+    let mut poll = libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one `pollfd`, which lives until the call returns.
+    unsafe { libc::poll(&raw mut poll, 1, 0) > 0 }
+}
+
 /// The real one.
 pub(crate) struct Linux;
 
@@ -121,13 +132,7 @@ impl System for Linux {
     }
 
     fn is_readable(&self, fd: RawFd) -> bool {
-        let mut poll = libc::pollfd {
-            fd,
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // SAFETY: one `pollfd`, which lives until the call returns.
-        unsafe { libc::poll(&raw mut poll, 1, 0) > 0 }
+        is_readable(fd)
     }
 
     fn now(&self) -> Instant {

@@ -231,6 +231,11 @@ impl Driver for Uring {
         queue.taskrun() || queue.cq_overflow()
     }
 
+    fn has_news(&mut self) -> bool {
+        // Two loads: the kernel has raised its flag, or (without deferred task work) written a completion.
+        self.has_more() || !self.ring.completion().is_empty()
+    }
+
     fn pushed(&self) -> u32 {
         self.pushed
     }
