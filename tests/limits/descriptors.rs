@@ -153,6 +153,39 @@ fn without_descriptors_connects_binds_and_builds_fail_at_once_and_heal() {
     });
 }
 
+/// What the kernel can do is found out by the first runtime of a process. If that has too few descriptors to find out, it
+/// says so, and nothing is switched off for those that come later.
+#[test]
+fn a_shortage_at_the_first_start_switches_nothing_off() {
+    const NAME: &str = "descriptors::a_shortage_at_the_first_start_switches_nothing_off";
+    let features = || {
+        Builder::new()
+            .build()
+            .map(|runtime| runtime.block_on(async { runtime::features().to_string() }))
+    };
+    let Some(parent) = Parent::in_child(NAME) else {
+        let _alone = alone(NAME);
+        let mut child = Child::start(NAME);
+        assert_eq!(child.hear(), features().unwrap());
+        return child.finish();
+    };
+    let _watchdog = Watchdog::start("the child", Duration::from_secs(60));
+    let mut room = 0;
+    // As soon as it starts, everything has been found out.
+    let found = loop {
+        support::raise_fd_limit();
+        support::leave_fd_room(room);
+        match features() {
+            Ok(found) => break found,
+            Err(error) => assert!(error.to_string().contains("RLIMIT_NOFILE"), "{error}"),
+        }
+        room += 1;
+    };
+    assert!(room > 0, "no runtime without a descriptor");
+    support::raise_fd_limit();
+    parent.say(&found);
+}
+
 fn assert_shortage(result: io::Result<()>) {
     assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EMFILE));
 }

@@ -189,7 +189,8 @@ pub(crate) struct Findings {
 ///
 /// # Errors
 ///
-/// If io_uring cannot be used at all. That is not remembered: limits may be raised.
+/// If io_uring cannot be used at all, or there are no descriptors for the tests. That is not remembered: limits may be
+/// raised.
 pub(crate) fn findings() -> Result<&'static Findings, BuildError> {
     static FINDINGS: OnceLock<Findings> = OnceLock::new();
     if let Some(findings) = FINDINGS.get() {
@@ -274,12 +275,18 @@ fn probe(disabled: &Disabled) -> io::Result<Features> {
     // Some sandboxes allow the setup and refuse the enter.
     trial.push(&opcode::Nop::new().build());
     trial.next()?;
-    let test = |name: &str, test: &mut dyn FnMut() -> io::Result<()>| {
+    let mut shortage = None;
+    let mut test = |name: &str, test: &mut dyn FnMut() -> io::Result<()>| {
         if disabled.contains(name) {
-            Feature::off(format_args!("{VARIABLE} names it"))
-        } else {
-            Feature::tested(test())
+            return Feature::off(format_args!("{VARIABLE} names it"));
         }
+        let tested = test();
+        if let Err(error) = &tested
+            && matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+        {
+            shortage = copy_of(&tested).err();
+        }
+        Feature::tested(tested)
     };
     let ext_arg = test("ext_arg", &mut || supported(trial.ring.ext_arg));
     let deferred_task_work = test("defer_taskrun", &mut || {
@@ -340,6 +347,10 @@ fn probe(disabled: &Disabled) -> io::Result<Features> {
             "a message came as something else",
         )
     });
+    // That says nothing of the kernel, and the next start may find some.
+    if let Some(shortage) = shortage {
+        return Err(shortage);
+    }
     Ok(Features {
         backend: Backend::Uring,
         deferred_task_work,
