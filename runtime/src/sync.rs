@@ -1,4 +1,4 @@
-//! The types by which threads meet: those of `std`, or those of `loom` when the [models](crate::models) run.
+//! The types by which threads meet: those of `std`, or those of `loom` when the models (`models/`) run.
 
 #[cfg(not(all(test, ringshot_loom)))]
 mod chosen {
