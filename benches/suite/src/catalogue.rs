@@ -222,7 +222,7 @@ pub(crate) const RINGS: Peer = Peer {
     ..RIVAL
 };
 
-pub(crate) const PEERS: [Peer; 18] = [
+pub(crate) const PEERS: [Peer; 19] = [
     Peer {
         name: "ringshot",
         about: "Ringshot; each received buffer is sent back (`recv_stream`, `send`)",
@@ -281,6 +281,15 @@ pub(crate) const PEERS: [Peer; 18] = [
         name: "tokio-multi",
         about: "tokio, multi-thread runtime (on one core, so with one worker)",
         variant: "multi",
+        ..TOKIO
+    },
+    Peer {
+        name: "tokio-2-workers",
+        about: "tokio, multi-thread runtime, on both cores, so with two workers; the generator shares one of them",
+        kind: Kind::Variant,
+        variant: "multi",
+        all_cores: true,
+        scenarios: "b",
         ..TOKIO
     },
     Peer {
