@@ -97,17 +97,17 @@ pub(crate) fn reactor() -> std::io::Result<Rc<Reactor>> {
 }
 
 /// Queues a woken task: directly when its worker runs on this thread, through the worker's inbox otherwise.
-pub(crate) fn schedule(remote: &Arc<Remote>, runnable: Runnable) {
+pub(crate) fn schedule(runnable: Runnable) {
     let mut runnable = Some(runnable);
     try_with(|worker| {
-        if worker.executor.owns(remote)
-            && let Some(runnable) = runnable.take()
-        {
-            worker.executor.push(runnable);
+        let executor = &worker.executor;
+        if let Some(ours) = runnable.take_if(|task| executor.owns(&task.metadata().home)) {
+            executor.push(ours);
         }
     });
     if let Some(runnable) = runnable {
-        remote.push(runnable);
+        let home = Arc::clone(&runnable.metadata().home);
+        home.push(runnable);
     }
 }
 

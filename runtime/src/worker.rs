@@ -103,10 +103,11 @@ impl Worker {
         }
     }
 
+    #[inline(always)] // one caller, once for each poll
     fn poll(&self, task: Runnable) {
         match &self.watch {
             None => task.run(),
-            Some(watch) => watch.time(*task.metadata(), || task.run()),
+            Some(watch) => watch.time(task.metadata().origin, || task.run()),
         };
     }
 

@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 use async_task::FallibleTask;
 
 use super::traveller::Ticket;
-use super::{Origin, Output, Remote, TaskId};
+use super::{Output, Remote, Tag, TaskId};
 use crate::context;
 
 /// The end of a spawned task: awaiting it gives the task's output.
@@ -36,7 +36,7 @@ use crate::context;
 /// ```
 pub struct JoinHandle<T> {
     /// `None` only inside `drop`.
-    task: Option<FallibleTask<Output<T>, Origin>>,
+    task: Option<FallibleTask<Output<T>, Tag>>,
     name: Name,
     remote: Arc<Remote>,
 }
@@ -49,11 +49,7 @@ pub(super) enum Name {
 }
 
 impl<T> JoinHandle<T> {
-    pub(super) fn new(
-        task: FallibleTask<Output<T>, Origin>,
-        name: Name,
-        remote: Arc<Remote>,
-    ) -> Self {
+    pub(super) fn new(task: FallibleTask<Output<T>, Tag>, name: Name, remote: Arc<Remote>) -> Self {
         Self {
             task: Some(task),
             name,

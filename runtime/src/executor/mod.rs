@@ -34,7 +34,15 @@ pub use self::{
 use crate::sync::thread;
 
 /// A task that is ready to be polled.
-pub(crate) type Runnable = async_task::Runnable<Origin>;
+pub(crate) type Runnable = async_task::Runnable<Tag>;
+
+/// What a task's cell holds beside its future.
+pub(crate) struct Tag {
+    pub(crate) origin: Origin,
+    /// Its worker. Here rather than in the function that queues a woken task: if that holds something, each wake keeps
+    /// the cell alive by a reference more.
+    pub(crate) home: Arc<Remote>,
+}
 
 /// The name of a task on its worker. Numbers are not used twice, so a name that is out of date reaches nobody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,14 +99,13 @@ impl Executor {
             executor: Rc::clone(self),
             future: Some(future),
         };
-        let remote = Arc::clone(&self.remote);
         let (runnable, task) = async_task::Builder::new()
             .propagate_panic(true)
-            .metadata(Origin::here::<F>())
-            .spawn_local(
-                move |_| tracked,
-                move |runnable| crate::context::schedule(&remote, runnable),
-            );
+            .metadata(Tag {
+                origin: Origin::here::<F>(),
+                home: Arc::clone(&self.remote),
+            })
+            .spawn_local(move |_| tracked, crate::context::schedule);
         self.tasks.borrow_mut()[id.key].waker = runnable.waker();
         let handle = JoinHandle::new(task.fallible(), Name::Here(id), Arc::clone(&self.remote));
         if self.closed.get() {

@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 
 use super::join::Name;
-use super::{JoinHandle, Origin, Output, Remote, TaskId, Tracked, guarded};
+use super::{JoinHandle, Origin, Output, Remote, Tag, TaskId, Tracked, guarded};
 use crate::context;
 use crate::sync::{Mutex, MutexGuard};
 
@@ -30,14 +30,13 @@ where
             closure: Some(closure),
         },
     };
-    let home = Arc::clone(remote);
     let (runnable, task) = async_task::Builder::new()
         .propagate_panic(true)
-        .metadata(Origin::here::<F>())
-        .spawn(
-            move |_| traveller,
-            move |runnable| context::schedule(&home, runnable),
-        );
+        .metadata(Tag {
+            origin: Origin::here::<F>(),
+            home: Arc::clone(remote),
+        })
+        .spawn(move |_| traveller, context::schedule);
     let handle = JoinHandle::new(task.fallible(), Name::Ticket(ticket), Arc::clone(remote));
     if let Err(refused) = context::admit(remote, runnable) {
         drop(refused);

@@ -7,7 +7,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::{Drops, Home, after, crowded_model, model, touch};
-use crate::executor::{Origin, Remote};
+use crate::executor::{Origin, Remote, Tag};
 
 #[test]
 fn a_task_that_is_woken_is_dropped_once_at_home() {
@@ -91,7 +91,10 @@ fn a_task_in_a_closed_inbox_is_never_dropped_elsewhere() {
             pending::<()>().await;
         };
         let (runnable, task) = async_task::Builder::new()
-            .metadata(Origin::here::<()>())
+            .metadata(Tag {
+                origin: Origin::here::<()>(),
+                home: std::sync::Arc::new(Remote::new(|| {})),
+            })
             .spawn_local(|_| future, |_| {});
         let remote = Arc::new(Remote::new(|| {}));
         let pusher = thread::spawn({
