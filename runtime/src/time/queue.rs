@@ -133,7 +133,11 @@ impl Queue {
     }
 
     /// The earliest deadline that will ever be reached.
+    #[inline]
     pub(super) fn next_deadline(&mut self) -> Option<u64> {
+        if self.waiting.is_empty() {
+            return None;
+        }
         self.settle();
         let first = self.near.first()?;
         (first.deadline != NEVER).then_some(first.deadline)
