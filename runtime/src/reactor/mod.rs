@@ -213,18 +213,17 @@ impl Reactor {
         Some(key)
     }
 
-    /// Starts a send that leaves no completion when it succeeds in full; [`SendOp::settled`] is called instead, after
+    /// Starts a send, by this entry of its, that leaves no completion when it succeeds in full; [`SendOp::settled`] is called instead, after
     /// the turn's enter. Whether it was started: not if the reactor is closed.
     #[inline(always)] // one caller, once for each message
-    pub(crate) fn submit_silently(&self, op: Rc<SendOp>) -> bool {
+    pub(crate) fn submit_silently(&self, op: &Rc<SendOp>, mut entry: squeue::Entry) -> bool {
         if self.is_closed() {
             return false;
         }
-        let mut entry = op.ring_form();
-        if self.backlog.borrow().is_empty() && self.try_push_silent(&mut entry, &op) {
+        if self.backlog.borrow().is_empty() && self.try_push_silent(&mut entry, op) {
             return true;
         }
-        let queued = (Request::Entry(entry), Some(op));
+        let queued = (Request::Entry(entry), Some(Rc::clone(op)));
         self.backlog.borrow_mut().push_back(queued);
         true
     }
@@ -289,13 +288,15 @@ impl Reactor {
         };
         let mut silent = self.silent.borrow_mut();
         entry.set_user_data(silent.next_user_data());
-        if !driver.push_entry(entry) {
+        let mut pushed = driver.push_entry(entry);
+        if pushed.is_none() {
             self.submit_full_queue(driver.as_mut());
-            if !driver.push_entry(entry) {
-                return false;
-            }
+            pushed = driver.push_entry(entry);
         }
-        silent.push(Rc::clone(op), driver.pushed());
+        let Some(pushed) = pushed else {
+            return false;
+        };
+        silent.push(Rc::clone(op), pushed);
         self.counters.submissions.add(1);
         true
     }

@@ -511,7 +511,7 @@ impl Trial {
     /// The tests push fewer entries than there is room for.
     fn push(&mut self, entry: &squeue::Entry) {
         let pushed = self.ring.push_entry(entry);
-        debug_assert!(pushed, "see above");
+        debug_assert!(pushed.is_some(), "see above");
     }
 
     fn provide(&mut self, pool: &Pool) {

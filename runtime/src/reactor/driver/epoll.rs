@@ -169,10 +169,10 @@ impl Epoll {
 }
 
 impl Driver for Epoll {
-    fn push_entry(&mut self, entry: &squeue::Entry) -> bool {
+    fn push_entry(&mut self, entry: &squeue::Entry) -> Option<u32> {
         // Never: the reactor asks an epoll driver for readiness only. Refused, rather than waited for.
         self.complete(entry.get_user_data(), -libc::EOPNOTSUPP);
-        true
+        Some(self.pushed())
     }
 
     fn push(&mut self, request: Request) -> Result<(), Request> {

@@ -20,8 +20,9 @@ use super::op::{Interest, close};
 /// The driver of one worker, chosen once, at its start. What a method does by default is what a driver does that has
 /// nothing to remember there.
 pub(crate) trait Driver {
-    /// Queues an operation in its ring form, and says whether there was room. Only a ring is asked.
-    fn push_entry(&mut self, entry: &squeue::Entry) -> bool;
+    /// Queues an operation in its ring form, and says how many are [`pushed`](Self::pushed) with it. `None` if there was
+    /// no room. Only a ring is asked.
+    fn push_entry(&mut self, entry: &squeue::Entry) -> Option<u32>;
 
     /// Queues any request. It is given back if there is no room.
     fn push(&mut self, request: Request) -> Result<(), Request>;

@@ -126,25 +126,26 @@ impl SendOp {
         state
             .outgoing(&reactor.spares)
             .append(&buf[..taken], &reactor.spares);
-        self.mark_dirty(state);
+        self.mark_dirty(&mut state);
         taken
     }
 
     /// Queues a whole buffer without copying it. Call it when writable.
     pub(crate) fn send(self: &Rc<Self>, buf: SendBuf) {
-        if buf.is_empty() {
+        let bytes = buf.as_ref();
+        if bytes.is_empty() {
             return;
         }
         let spares = &self.reactor().spares;
         let mut state = self.state.borrow_mut();
         let outgoing = state.outgoing(spares);
-        if buf.len() <= SMALL {
+        if bytes.len() <= SMALL {
             // Cheaper than a slice of its own, and a lease goes back to the pool right now.
-            outgoing.append(buf.as_ref(), spares);
+            outgoing.append(bytes, spares);
         } else {
             outgoing.push(buf);
         }
-        self.mark_dirty(state);
+        self.mark_dirty(&mut state);
     }
 
     /// Waits until there is room again.
@@ -258,7 +259,7 @@ impl SendOp {
     }
 
     #[inline(always)]
-    fn mark_dirty(self: &Rc<Self>, mut state: RefMut<'_, State>) {
+    fn mark_dirty(self: &Rc<Self>, state: &mut State) {
         if state.queued() > 0 && state.flight().is_none() && !mem::replace(&mut state.dirty, true) {
             self.reactor().mark_dirty(Rc::clone(self));
         }
@@ -279,7 +280,8 @@ impl SendOp {
     // ---- for the reactor ----
 
     /// Sends what is queued. Called once a turn, when all writers have had their say.
-    pub(crate) fn flush(self: Rc<Self>) {
+    #[inline(always)] // one caller, once for each message
+    pub(crate) fn flush(self: &Rc<Self>) {
         let reactor = self.reactor();
         let mut state = self.state.borrow_mut();
         state.dirty = false;
@@ -306,19 +308,28 @@ impl SendOp {
             Kind::Prompt | Kind::Armed => counters.armed_sends.add(1),
         }
         outgoing.take_off(kind, &reactor.spares);
-        drop(state);
-        let via = match kind {
-            Kind::Silent => {
-                if !reactor.submit_silently(Rc::clone(&self)) {
-                    self.give_up(libc::ECANCELED);
-                }
-                return;
+        if kind == Kind::Silent {
+            let entry = outgoing.ring_form(self.socket.as_raw_fd());
+            drop(state);
+            if !reactor.submit_silently(self, entry) {
+                self.give_up(libc::ECANCELED);
             }
+        } else {
+            drop(state);
+            self.submit(kind);
+        }
+    }
+
+    /// Submits a send that leaves a completion.
+    fn submit(self: &Rc<Self>, kind: Kind) {
+        let reactor = self.reactor();
+        let via = if kind == Kind::Prompt && reactor.features().multishot_poll.is_on() {
             // It does not wait, so it needs no kernel that can.
-            Kind::Prompt if reactor.features().multishot_poll.is_on() => Via::Ring,
-            Kind::Prompt | Kind::Armed => reactor.via(),
+            Via::Ring
+        } else {
+            reactor.via()
         };
-        let Some(key) = reactor.submit(Rc::clone(&self), via) else {
+        let Some(key) = reactor.submit(Rc::clone(self), via) else {
             return self.give_up(libc::ECANCELED);
         };
         if let Some(outgoing) = &mut self.state.borrow_mut().outgoing {
@@ -332,8 +343,8 @@ impl SendOp {
         let Some(flight) = state.land(&self.reactor().spares) else {
             return;
         };
-        self.sent(state, flight.bytes);
-        self.wake();
+        let state = self.sent(state, flight.bytes);
+        self.wake(state);
     }
 
     /// Arms the op that tells of room, unless it is.
@@ -363,15 +374,20 @@ impl SendOp {
         if closed && !drained && is_idle {
             self.give_up(libc::ECANCELED);
         }
-        self.mark_dirty(self.state.borrow_mut());
+        let mut state = self.state.borrow_mut();
+        self.mark_dirty(&mut state);
         if closed || drained && !more {
-            self.wake();
+            self.wake(state);
         }
     }
 
     /// Takes `sent` bytes off the queue and sees what is next.
     #[inline(always)]
-    fn sent<'a>(self: &'a Rc<Self>, mut state: RefMut<'a, State>, sent: usize) {
+    fn sent<'a>(
+        self: &'a Rc<Self>,
+        mut state: RefMut<'a, State>,
+        sent: usize,
+    ) -> RefMut<'a, State> {
         let spares = &self.reactor().spares;
         let done = match &mut state.outgoing {
             Some(outgoing) => outgoing.consume(sent, spares),
@@ -391,11 +407,13 @@ impl SendOp {
         // Also if nobody waits for the end any more: writes fail since it was asked for, and the peer waits for it.
         let ends = state.ending == Ending::Wanted;
         if !drained {
-            self.mark_dirty(state);
+            self.mark_dirty(&mut state);
         } else if ends || state.owner != Owner::Present || state.room.is_some() {
             drop(state);
             self.drained(ends);
+            state = self.state.borrow_mut();
         }
+        state
     }
 
     /// The owner is gone and the peer has not taken everything yet: that is borne with for a while.
@@ -436,8 +454,7 @@ impl SendOp {
 
     /// Whoever waits for room or for the drain finds it; the others wait on.
     #[inline(always)]
-    fn wake(&self) {
-        let mut state = self.state.borrow_mut();
+    fn wake(&self, mut state: RefMut<'_, State>) {
         if state.waiters.is_empty() || state.queued() >= self.high_water() && state.error.is_none()
         {
             return;
@@ -535,7 +552,7 @@ unsafe impl Op for SendOp {
             errno => Some(errno),
         };
         match error {
-            None => self.sent(state, sent),
+            None => drop(self.sent(state, sent)),
             Some(errno) => {
                 drop(state);
                 self.give_up(errno);
@@ -544,7 +561,7 @@ unsafe impl Op for SendOp {
         if stuck {
             self.linger();
         }
-        self.wake();
+        self.wake(self.state.borrow_mut());
     }
 }
 

@@ -135,13 +135,13 @@ impl Observer {
 }
 
 impl Driver for Sim {
-    fn push_entry(&mut self, entry: &squeue::Entry) -> bool {
+    fn push_entry(&mut self, entry: &squeue::Entry) -> Option<u32> {
         if self.submissions.len() == self.max_submissions {
-            return false;
+            return None;
         }
         self.submissions.push_back(Sqe::read(entry));
         self.pushed = self.pushed.wrapping_add(1);
-        true
+        Some(self.pushed)
     }
 
     fn push(&mut self, request: Request) -> Result<(), Request> {

@@ -188,12 +188,12 @@ impl Uring {
 }
 
 impl Driver for Uring {
-    fn push_entry(&mut self, entry: &squeue::Entry) -> bool {
+    fn push_entry(&mut self, entry: &squeue::Entry) -> Option<u32> {
         // SAFETY: what the entry points to outlives the op: its slot keeps the op alive until the final
         // completion, and the contract of `Op` says that the op owns it.
-        let pushed = unsafe { self.ring.submission().push(entry) }.is_ok();
-        self.pushed = self.pushed.wrapping_add(u32::from(pushed));
-        pushed
+        unsafe { self.ring.submission().push(entry) }.ok()?;
+        self.pushed = self.pushed.wrapping_add(1);
+        Some(self.pushed)
     }
 
     fn push(&mut self, request: Request) -> Result<(), Request> {
