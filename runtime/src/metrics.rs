@@ -175,7 +175,7 @@ macro_rules! counted {
         }
 
         impl Numbers {
-            #[inline]
+            #[inline(always)]
             fn store(&self, counted: &Counted) {
                 $(self.$count.store(counted.$count, Ordering::Relaxed);)+
                 $(self.$held.store(counted.$held, Ordering::Relaxed);)+
@@ -233,7 +233,7 @@ pub(crate) struct Published {
 
 impl Published {
     /// Worker: shows what it has counted. What is told by the other calls here is not taken from it.
-    #[inline]
+    #[inline(always)] // one caller, once a turn
     pub(crate) fn store(&self, counted: &Counted) {
         self.numbers.store(counted);
     }

@@ -146,7 +146,14 @@ impl Executor {
     }
 
     /// Takes in what other threads have woken and aborted.
+    #[inline]
     pub(crate) fn take_inbox(&self) {
+        if self.remote.is_pending() {
+            self.empty_inbox();
+        }
+    }
+
+    fn empty_inbox(&self) {
         let aborts = self.remote.drain_into(&mut self.ready.borrow_mut());
         for id in aborts {
             self.abort(id);

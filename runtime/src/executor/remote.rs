@@ -107,9 +107,6 @@ impl Remote {
 
     /// Worker: moves the woken tasks into `queue`, and returns the tasks to abort.
     pub(crate) fn drain_into(&self, queue: &mut VecDeque<Runnable>) -> Vec<TaskId> {
-        if !self.is_pending() {
-            return Vec::new();
-        }
         let mut inbox = self.lock();
         self.pending.store(false, Ordering::Relaxed);
         queue.extend(inbox.woken.drain(..));

@@ -138,6 +138,10 @@ impl Queue {
         if self.waiting.is_empty() {
             return None;
         }
+        self.first_deadline()
+    }
+
+    fn first_deadline(&mut self) -> Option<u64> {
         self.settle();
         let first = self.near.first()?;
         (first.deadline != NEVER).then_some(first.deadline)
