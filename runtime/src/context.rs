@@ -105,10 +105,15 @@ pub(crate) fn schedule(runnable: Runnable) {
             executor.push(ours);
         }
     });
-    if let Some(runnable) = runnable {
-        let home = Arc::clone(&runnable.metadata().home);
-        home.push(runnable);
+    if let Some(foreign) = runnable {
+        send_home(foreign);
     }
+}
+
+#[cold]
+fn send_home(runnable: Runnable) {
+    let home = Arc::clone(&runnable.metadata().home);
+    home.push(runnable);
 }
 
 /// Queues a task that has never run, in the same way. It is given back if its worker takes none (any more).

@@ -132,18 +132,20 @@ impl Pool {
     fn lease(self: &Rc<Self>, id: u16, len: usize) -> Lease {
         self.leases[usize::from(id)].set(1);
         Lease(Repr::Pooled {
-            id,
-            start: 0,
-            // Buffers are at most `MAX_BUFFER_SIZE` bytes.
-            len: len as u32,
+            part: Part {
+                id,
+                start: 0,
+                // Buffers are at most `MAX_BUFFER_SIZE` bytes.
+                len: len as u32,
+            },
             pool: Rc::clone(self),
         })
     }
 
     /// The bytes that a lease shows.
     #[inline]
-    fn bytes(&self, id: u16, start: u32, len: u32) -> &[u8] {
-        // SAFETY: `start` and `len` stay within the `buffer_size` bytes of this buffer (see `Repr`).
+    fn bytes(&self, Part { id, start, len }: Part) -> &[u8] {
+        // SAFETY: `start` and `len` stay within the `buffer_size` bytes of this buffer (see `Part`).
         let start = unsafe { self.address(id).add(start as usize) };
         // SAFETY: the bytes are initialised (mapped as zeros, then written by the kernel), and nobody writes them
         // while a lease lives: only vacant buffers are provided or filled, and `leases` is above zero.
@@ -205,15 +207,28 @@ pub struct Lease(Repr);
 
 /// Three words, as every socket has room for some.
 enum Repr {
-    /// The bytes `start..start + len` of a buffer, which stay within its `buffer_size` bytes.
     Pooled {
-        id: u16,
-        start: u32,
-        len: u32,
+        part: Part,
         pool: Rc<Pool>,
     },
     /// Copied out of the pool, or received without it.
     Heap(Box<Bytes>),
+}
+
+/// The bytes `start..start + len` of a buffer, which stay within its `buffer_size` bytes.
+#[derive(Clone, Copy)]
+struct Part {
+    id: u16,
+    start: u32,
+    len: u32,
+}
+
+impl Part {
+    /// Drops the first `n` bytes, which must be there.
+    fn advance(&mut self, n: usize) {
+        self.start += n as u32;
+        self.len -= n as u32;
+    }
 }
 
 impl Lease {
@@ -253,22 +268,17 @@ impl Lease {
         );
         match &mut self.0 {
             Repr::Heap(bytes) => Lease(Repr::Heap(Box::new(bytes.split_to(n)))),
-            Repr::Pooled {
-                id,
-                start,
-                len,
-                pool,
-            } => {
-                let leases = &pool.leases[usize::from(*id)];
+            Repr::Pooled { part, pool } => {
+                let leases = &pool.leases[usize::from(part.id)];
                 leases.set(leases.get() + 1);
                 let head = Repr::Pooled {
-                    id: *id,
-                    start: *start,
-                    len: n as u32,
+                    part: Part {
+                        len: n as u32,
+                        ..*part
+                    },
                     pool: Rc::clone(pool),
                 };
-                *start += n as u32;
-                *len -= n as u32;
+                part.advance(n);
                 Lease(head)
             }
         }
@@ -288,10 +298,7 @@ impl Lease {
         );
         match &mut self.0 {
             Repr::Heap(bytes) => drop(bytes.split_to(n)),
-            Repr::Pooled { start, len, .. } => {
-                *start += n as u32;
-                *len -= n as u32;
-            }
+            Repr::Pooled { part, .. } => part.advance(n),
         }
     }
 }
@@ -303,12 +310,7 @@ impl Deref for Lease {
     fn deref(&self) -> &[u8] {
         match &self.0 {
             Repr::Heap(bytes) => bytes,
-            Repr::Pooled {
-                id,
-                start,
-                len,
-                pool,
-            } => pool.bytes(*id, *start, *len),
+            Repr::Pooled { part, pool } => pool.bytes(*part),
         }
     }
 }
@@ -347,11 +349,11 @@ impl From<Lease> for Bytes {
 impl Drop for Lease {
     #[inline]
     fn drop(&mut self) {
-        if let Repr::Pooled { id, pool, .. } = &self.0 {
-            let leases = &pool.leases[usize::from(*id)];
+        if let Repr::Pooled { part, pool } = &self.0 {
+            let leases = &pool.leases[usize::from(part.id)];
             leases.set(leases.get() - 1);
             if leases.get() == 0 {
-                pool.vacant.borrow_mut().push(*id);
+                pool.vacant.borrow_mut().push(part.id);
             }
         }
     }
