@@ -96,8 +96,9 @@ pub(crate) struct Reactor {
     budget: Cell<u32>,
     /// How other threads end its sleep.
     bell: Arc<Bell>,
-    /// Completions not yet acted on. They stay if a waker or a destructor panics.
-    arrived: RefCell<VecDeque<Cqe>>,
+    /// The completions of a pass, and how many of them were acted on. The others stay if a waker or a destructor panics.
+    arrived: RefCell<Vec<Cqe>>,
+    acted_on: Cell<usize>,
 }
 
 /// A request on its way, and the silent send that it starts, if it does.
@@ -187,7 +188,8 @@ impl Reactor {
             counters: Counters::default(),
             budget: Cell::new(BUDGET),
             bell: Arc::clone(&bell),
-            arrived: RefCell::new(VecDeque::with_capacity(completions as usize)),
+            arrived: RefCell::new(Vec::with_capacity(completions as usize)),
+            acted_on: Cell::new(0),
         });
         WakeOp::new(bell, &reactor).arm();
         reactor.flush_pool();
@@ -206,15 +208,18 @@ impl Reactor {
             Via::Readiness => Err(op.interest()),
         };
         let key = self.slots.borrow_mut().insert(op, via)?;
-        self.push(match entry {
-            Ok(entry) => Request::Entry(entry.user_data(key.to_user_data())),
-            Err(interest) => Request::Readiness(wait(key, interest)),
-        });
+        match entry {
+            Ok(mut entry) => {
+                entry.set_user_data(key.to_user_data());
+                self.push_entry(entry);
+            }
+            Err(interest) => self.push(Request::Readiness(wait(key, interest))),
+        }
         Some(key)
     }
 
-    /// Starts a send, by this entry of its, that leaves no completion when it succeeds in full; [`SendOp::settled`] is called instead, after
-    /// the turn's enter. Whether it was started: not if the reactor is closed.
+    /// Starts a send, by this entry of its, that leaves no completion when it succeeds in full; [`SendOp::settled`] is
+    /// called instead, after the turn's enter. Whether it was started: not if the reactor is closed.
     #[inline(always)] // one caller, once for each message
     pub(crate) fn submit_silently(&self, op: &Rc<SendOp>, mut entry: squeue::Entry) -> bool {
         if self.is_closed() {
@@ -256,11 +261,20 @@ impl Reactor {
     }
 
     fn push(&self, request: Request) {
-        let mut rest = Some(request);
-        if self.backlog.borrow().is_empty() {
-            rest = rest.and_then(|request| self.try_push(request).err());
+        let rest = if self.backlog.borrow().is_empty() {
+            self.try_push(request)
+        } else {
+            Err(request)
+        };
+        if let Err(request) = rest {
+            self.backlog.borrow_mut().push_back((request, None));
         }
-        if let Some(request) = rest {
+    }
+
+    /// As [`push`](Self::push), for what is an entry anyway, which then need not be passed on as a request.
+    fn push_entry(&self, entry: squeue::Entry) {
+        if !self.backlog.borrow().is_empty() || !self.try_push_entry(&entry) {
+            let request = Request::Entry(entry);
             self.backlog.borrow_mut().push_back((request, None));
         }
     }
@@ -279,6 +293,14 @@ impl Reactor {
         Ok(())
     }
 
+    /// Pushes an entry, in the same way. Whether there was room.
+    fn try_push_entry(&self, entry: &squeue::Entry) -> bool {
+        match self.driver().as_mut() {
+            Some(driver) => self.push_to(driver.as_mut(), entry).is_some(),
+            None => true, // as above
+        }
+    }
+
     /// Pushes the entry of a silent send, in the same way. Whether there was room.
     #[inline(always)] // one caller for each message
     fn try_push_silent(&self, entry: &mut squeue::Entry, op: &Rc<SendOp>) -> bool {
@@ -288,17 +310,25 @@ impl Reactor {
         };
         let mut silent = self.silent.borrow_mut();
         entry.set_user_data(silent.next_user_data());
-        let mut pushed = driver.push_entry(entry);
-        if pushed.is_none() {
-            self.submit_full_queue(driver.as_mut());
-            pushed = driver.push_entry(entry);
-        }
-        let Some(pushed) = pushed else {
+        let Some(pushed) = self.push_to(driver.as_mut(), entry) else {
             return false;
         };
         silent.push(Rc::clone(op), pushed);
-        self.counters.submissions.add(1);
         true
+    }
+
+    /// Pushes an entry, and says how many are pushed with it. `None` if there is no room.
+    #[inline]
+    fn push_to(&self, driver: &mut dyn Driver, entry: &squeue::Entry) -> Option<u32> {
+        let mut pushed = driver.push_entry(entry);
+        if pushed.is_none() {
+            self.submit_full_queue(driver);
+            pushed = driver.push_entry(entry);
+        }
+        if pushed.is_some() {
+            self.counters.submissions.add(1);
+        }
+        pushed
     }
 
     #[cold]
@@ -481,15 +511,22 @@ impl Reactor {
 
     fn dispatch(&self) -> usize {
         let mut reaped = 0;
-        loop {
-            let cqe = self.arrived.borrow_mut().pop_front();
-            let Some(cqe) = cqe else {
-                self.counters.completions.add(reaped as u64);
-                return reaped;
-            };
+        while let Some(cqe) = self.next_arrived() {
             reaped += 1;
             self.complete(cqe);
         }
+        self.arrived.borrow_mut().clear();
+        self.acted_on.set(0);
+        self.counters.completions.add(reaped as u64);
+        reaped
+    }
+
+    #[inline]
+    fn next_arrived(&self) -> Option<Cqe> {
+        let index = self.acted_on.get();
+        let cqe = self.arrived.borrow().get(index).copied()?;
+        self.acted_on.set(index + 1);
+        Some(cqe)
     }
 
     fn has_more(&self) -> bool {

@@ -3,7 +3,6 @@
 //! Versions say little (vendors port features back, profiles take them away), and an opcode that exists says
 //! nothing of its flags. So each feature that the runtime depends on is used once, the way the runtime uses it.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -270,7 +269,7 @@ static WITHOUT_URING: OnceLock<Features> = OnceLock::new();
 fn probe(disabled: &Disabled) -> io::Result<Features> {
     let mut trial = Trial {
         ring: Uring::new(SIZES, disabled)?,
-        arrived: VecDeque::new(),
+        arrived: Vec::new(),
     };
     // Some sandboxes allow the setup and refuse the enter.
     trial.push(&opcode::Nop::new().build());
@@ -504,7 +503,7 @@ fn silent_send(trial: &mut Trial, tx: &OwnedFd, rx: OwnedFd) -> io::Result<()> {
 /// A throw-away ring, whose completions are looked at one by one.
 struct Trial {
     ring: Uring,
-    arrived: VecDeque<Cqe>,
+    arrived: Vec<Cqe>,
 }
 
 impl Trial {
@@ -524,7 +523,10 @@ impl Trial {
         if self.arrived.is_empty() {
             (self.ring).turn(Park::Sleep(Some(PATIENCE)), &mut self.arrived)?;
         }
-        (self.arrived.pop_front()).ok_or_else(|| wrong("no completion came"))
+        if self.arrived.is_empty() {
+            return Err(wrong("no completion came"));
+        }
+        Ok(self.arrived.remove(0))
     }
 }
 

@@ -7,7 +7,6 @@ pub(crate) mod home;
 pub(crate) mod sim;
 pub(crate) mod uring;
 
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::ptr::NonNull;
@@ -33,7 +32,7 @@ pub(crate) trait Driver {
     }
 
     /// One turn: submits what is queued, sleeps if told to, appends what has completed to `arrived`.
-    fn turn(&mut self, park: Park, arrived: &mut VecDeque<Cqe>) -> io::Result<()>;
+    fn turn(&mut self, park: Park, arrived: &mut Vec<Cqe>) -> io::Result<()>;
 
     /// Whether another turn would bring completions at once.
     fn has_more(&mut self) -> bool {

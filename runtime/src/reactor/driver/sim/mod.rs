@@ -157,7 +157,7 @@ impl Driver for Sim {
         self.take_submissions().map(drop)
     }
 
-    fn turn(&mut self, park: Park, arrived: &mut VecDeque<Cqe>) -> io::Result<()> {
+    fn turn(&mut self, park: Park, arrived: &mut Vec<Cqe>) -> io::Result<()> {
         self.counters.enters += 1;
         self.pass_time(TURN);
         let had = self.submissions.len();

@@ -8,7 +8,6 @@
 mod buffer_ring;
 mod setup;
 
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::ptr::{self, NonNull};
@@ -108,7 +107,7 @@ impl Uring {
         self.ring.submission().len() as u32
     }
 
-    fn reap(&mut self, arrived: &mut VecDeque<Cqe>) {
+    fn reap(&mut self, arrived: &mut Vec<Cqe>) {
         if self.ring.submission().cq_overflow() {
             self.counters.overflows += 1;
         }
@@ -209,7 +208,7 @@ impl Driver for Uring {
         self.enter(pending, 0, 0, None)
     }
 
-    fn turn(&mut self, park: Park, arrived: &mut VecDeque<Cqe>) -> io::Result<()> {
+    fn turn(&mut self, park: Park, arrived: &mut Vec<Cqe>) -> io::Result<()> {
         let pending = self.pending();
         let sleeps = match park {
             Park::Sleep(limit) if self.ring.completion().is_empty() => Some(limit),
