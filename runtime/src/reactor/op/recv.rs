@@ -254,8 +254,8 @@ impl RecvOp {
         let unread = mem::take(&mut state.queue);
         let waiters = state.waiters.take();
         drop(state);
-        for lease in unread.iter() {
-            lease.set_queued(false);
+        if !unread.is_empty() {
+            unread.iter().for_each(|lease| lease.set_queued(false));
         }
         drop((unread, waiters));
         self.reactor().remove_inbox(self.inbox.get());
