@@ -219,18 +219,26 @@ impl Reactor {
     }
 
     /// Starts a send, by this entry of its, that leaves no completion when it succeeds in full; [`SendOp::settled`] is
-    /// called instead, after the turn's enter. Whether it was started: not if the reactor is closed.
+    /// called instead, after the turn's enter. It is given back if the reactor is closed.
     #[inline(always)] // one caller, once for each message
-    pub(crate) fn submit_silently(&self, op: &Rc<SendOp>, mut entry: squeue::Entry) -> bool {
+    pub(crate) fn submit_silently(
+        &self,
+        op: Rc<SendOp>,
+        mut entry: squeue::Entry,
+    ) -> Result<(), Rc<SendOp>> {
         if self.is_closed() {
-            return false;
+            return Err(op);
         }
-        if self.backlog.borrow().is_empty() && self.try_push_silent(&mut entry, op) {
-            return true;
+        let rest = if self.backlog.borrow().is_empty() {
+            self.try_push_silent(&mut entry, op)
+        } else {
+            Err(op)
+        };
+        if let Err(op) = rest {
+            let queued = (Request::Entry(entry), Some(op));
+            self.backlog.borrow_mut().push_back(queued);
         }
-        let queued = (Request::Entry(entry), Some(Rc::clone(op)));
-        self.backlog.borrow_mut().push_back(queued);
-        true
+        Ok(())
     }
 
     /// Asks the kernel to stop an op whose owner goes on waiting for its end.
@@ -301,20 +309,22 @@ impl Reactor {
         }
     }
 
-    /// Pushes the entry of a silent send, in the same way. Whether there was room.
+    /// Pushes the entry of a silent send, in the same way.
     #[inline(always)] // one caller for each message
-    fn try_push_silent(&self, entry: &mut squeue::Entry, op: &Rc<SendOp>) -> bool {
+    fn try_push_silent(&self, entry: &mut squeue::Entry, op: Rc<SendOp>) -> Result<(), Rc<SendOp>> {
         let mut driver = self.driver();
         let Some(driver) = driver.as_mut() else {
-            return true; // as above
+            return Ok(()); // as above
         };
         let mut silent = self.silent.borrow_mut();
         entry.set_user_data(silent.next_user_data());
-        let Some(pushed) = self.push_to(driver.as_mut(), entry) else {
-            return false;
-        };
-        silent.push(Rc::clone(op), pushed);
-        true
+        match self.push_to(driver.as_mut(), entry) {
+            Some(pushed) => {
+                silent.push(op, pushed);
+                Ok(())
+            }
+            None => Err(op),
+        }
     }
 
     /// Pushes an entry, and says how many are pushed with it. `None` if there is no room.
@@ -400,7 +410,7 @@ impl Reactor {
         loop {
             let op = self.dirty.borrow_mut().pop_front();
             match op {
-                Some(op) => op.flush(),
+                Some(op) => op.flush(self),
                 None => return,
             }
         }
@@ -420,8 +430,8 @@ impl Reactor {
             };
             let rest = match (request, silent) {
                 (Request::Entry(mut entry), Some(op)) => {
-                    let pushed = self.try_push_silent(&mut entry, &op);
-                    (!pushed).then_some((Request::Entry(entry), Some(op)))
+                    let rest = self.try_push_silent(&mut entry, op).err();
+                    rest.map(|op| (Request::Entry(entry), Some(op)))
                 }
                 (request, _) => self.try_push(request).err().map(|request| (request, None)),
             };

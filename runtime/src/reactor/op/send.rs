@@ -281,8 +281,7 @@ impl SendOp {
 
     /// Sends what is queued. Called once a turn, when all writers have had their say.
     #[inline(always)] // one caller, once for each message
-    pub(crate) fn flush(self: &Rc<Self>) {
-        let reactor = self.reactor();
+    pub(crate) fn flush(self: Rc<Self>, reactor: &Reactor) {
         let mut state = self.state.borrow_mut();
         state.dirty = false;
         if state.owner == Owner::Abandoned {
@@ -311,8 +310,8 @@ impl SendOp {
         if kind == Kind::Silent {
             let entry = outgoing.ring_form(self.socket.as_raw_fd());
             drop(state);
-            if !reactor.submit_silently(self, entry) {
-                self.give_up(libc::ECANCELED);
+            if let Err(this) = reactor.submit_silently(self, entry) {
+                this.give_up(libc::ECANCELED);
             }
         } else {
             drop(state);
