@@ -3,10 +3,11 @@
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 
 use bytes::Bytes;
+use futures::stream::FusedStream;
 use futures::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, FutureExt, StreamExt, try_join};
 use socket2::SockRef;
 
-use crate::{assert_same, block_on, connected, numbered, on_thread};
+use crate::{assert_same, block_on, connected, numbered, on_thread, reset};
 
 const MIB: usize = 1 << 20;
 
@@ -309,6 +310,42 @@ async fn read_somehow(
         }
     }
     Ok(())
+}
+
+#[test]
+fn a_stream_of_chunks_gives_each_of_them_and_ends_once() -> io::Result<()> {
+    block_on(async {
+        let (mut stream, mut peer) = connected().await?;
+        let sent = numbered(MIB);
+        let to_send = sent.clone();
+        let writer = on_thread(move || peer.write_all(&to_send));
+        let mut received = Vec::new();
+        let mut chunks = stream.recv_stream();
+        while let Some(chunk) = chunks.next().await {
+            assert!(!chunks.is_terminated());
+            received.extend_from_slice(&chunk?);
+        }
+        assert!(chunks.is_terminated());
+        assert!(chunks.next().await.is_none());
+        assert_same(&received, &sent);
+        writer.await
+    })
+}
+
+#[test]
+fn a_stream_of_chunks_ends_after_an_error() -> io::Result<()> {
+    block_on(async {
+        let (mut stream, peer) = connected().await?;
+        let mut chunks = stream.recv_stream();
+        assert!(chunks.next().now_or_never().is_none());
+        assert!(!chunks.is_terminated());
+        reset(peer);
+        let error = chunks.next().await.expect("an error").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+        assert!(chunks.is_terminated());
+        assert!(chunks.next().await.is_none());
+        Ok(())
+    })
 }
 
 #[test]
