@@ -47,3 +47,41 @@ impl Waiters {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn each_task_is_woken_once_however_often_it_has_registered() {
+        let tasks: [Arc<Woken>; 3] = Default::default();
+        let mut waiters = Waiters::default();
+        assert!(waiters.is_empty());
+        for _ in 0..3 {
+            for task in &tasks {
+                waiters.register(&Arc::clone(task).into());
+            }
+        }
+        assert!(!waiters.is_empty());
+        let taken = waiters.take();
+        assert!(waiters.is_empty());
+        waiters.wake();
+        let woken = || tasks.each_ref().map(|task| task.0.load(Ordering::Relaxed));
+        assert_eq!(woken(), [0; 3]);
+        taken.wake();
+        assert_eq!(woken(), [1; 3]);
+    }
+}
