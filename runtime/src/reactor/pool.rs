@@ -12,6 +12,9 @@
 //! ```
 #![allow(unsafe_code)]
 
+#[cfg(test)]
+mod tests;
+
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io;
