@@ -56,6 +56,27 @@ fn a_join_handle_that_is_dropped_lets_its_task_run_to_the_end() {
     });
 }
 
+/// The new task is in the place of the one that has ended, and has another name.
+#[test]
+fn an_abort_that_comes_too_late_reaches_no_other_task() {
+    run("late aborts", Builder::new(), async |_| {
+        let ended = runtime::spawn(async {});
+        settled("the first task", true, || ended.is_finished()).await;
+        let next = runtime::spawn(async {
+            for _ in 0..10 {
+                runtime::yield_now().await;
+            }
+        });
+        ended.abort();
+        let ended = runtime::spawn_blocking(move || {
+            ended.abort();
+            ended
+        });
+        ended.await.unwrap().await.unwrap();
+        next.await.unwrap();
+    });
+}
+
 #[test]
 fn given_up_yields_leave_nothing_behind() {
     run("given-up yields", Builder::new(), async |mut rng| {

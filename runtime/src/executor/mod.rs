@@ -10,6 +10,8 @@
 mod join;
 mod origin;
 mod remote;
+#[cfg(all(test, not(ringshot_loom)))]
+mod tests;
 mod traveller;
 mod yield_now;
 
