@@ -204,6 +204,33 @@ fn a_reader_whose_turn_never_comes_gets_its_bytes_all_the_same() {
     });
 }
 
+/// All four buffers hold what slow readers leave unread, and there are no more: it is copied, so that others find them free.
+#[test]
+fn what_is_left_unread_gives_its_buffers_back_when_there_are_no_more() {
+    let _alone = alone("unread buffers");
+    let runtime = Builder::new()
+        .buffers(4)
+        .buffer_size(BUFFER_BYTES)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let listener = TcpListener::bind(support::loopback()).await.unwrap();
+        let mut streams = Vec::new();
+        for number in 0..4 {
+            let (stream, mut peer) = support::pair(&listener).await;
+            peer.write_all(&pattern::bytes(number * 1000, 900)).unwrap();
+            stream.readable().await.unwrap();
+            streams.push((stream, peer));
+        }
+        settled("buffers free", 4, || runtime::metrics().buffers_free).await;
+        for (number, (stream, _)) in (0..).zip(&mut streams) {
+            let mut unread = [0; 900];
+            stream.read_exact(&mut unread).await.unwrap();
+            pattern::check(&unread, number * 1000);
+        }
+    });
+}
+
 /// B30: one buffer, many leases: it must not be filled again before the last of them is dropped.
 #[test]
 fn a_split_lease_holds_its_buffer_to_the_last_part() {
