@@ -347,25 +347,41 @@ fn a_shutdown_through_a_handle_drops_the_tasks_and_leaves_block_on() {
 /// A destructor may use its runtime, which refuses, and does not hang or panic.
 #[test]
 fn destructors_on_other_workers_may_spawn_everywhere() {
-    struct SpawnOnDrop(Handle, Arc<AtomicUsize>);
+    struct SpawnOnDrop {
+        runtime: Handle,
+        home: usize,
+        drops: Arc<AtomicUsize>,
+        called: Arc<AtomicUsize>,
+    }
     impl Drop for SpawnOnDrop {
         fn drop(&mut self) {
-            for worker in 0..self.0.workers() {
-                let drops = Arc::clone(&self.1);
-                let guard = Guard::new(&drops);
-                drop(self.0.spawn_on(worker, move || async move { drop(guard) }));
+            for worker in 0..self.runtime.workers() {
+                let guard = Guard::new(&self.drops);
+                // The others may not have begun to end.
+                let ends = worker == self.home;
+                let called = Arc::clone(&self.called);
+                drop(self.runtime.spawn_on(worker, move || {
+                    called.fetch_add(usize::from(ends), Ordering::SeqCst);
+                    async move { drop(guard) }
+                }));
             }
         }
     }
     let _alone = alone("spawns in destructors");
     for _ in 0..100 {
         let drops = Arc::new(AtomicUsize::new(0));
+        let called = Arc::new(AtomicUsize::new(0));
         let runtime = build(3);
         runtime.block_on(async {
             let tasks = runtime::spawn_on_each({
-                let drops = Arc::clone(&drops);
-                move |_| {
-                    let held = SpawnOnDrop(Handle::current(), drops);
+                let (drops, called) = (Arc::clone(&drops), Arc::clone(&called));
+                move |home| {
+                    let held = SpawnOnDrop {
+                        runtime: Handle::current(),
+                        home,
+                        drops,
+                        called,
+                    };
                     async move {
                         drop(runtime::spawn(async move {
                             let _held = held;
@@ -378,6 +394,7 @@ fn destructors_on_other_workers_may_spawn_everywhere() {
         });
         drop(runtime);
         assert_eq!(drops.load(Ordering::SeqCst), 9);
+        assert_eq!(called.load(Ordering::SeqCst), 0, "on a worker that ends");
     }
 }
 
