@@ -58,6 +58,39 @@ fn an_unknown_backend_is_an_error_that_lists_the_known_ones() {
     assert_is_an_error(&Case::new().garbled_env(VARIABLE).run(), "\u{fffd}");
 }
 
+/// The other tests pass on whatever there is, so a ring that our own fault makes useless would show nowhere: its
+/// self-tests would fail, and epoll would serve.
+#[test]
+fn a_kernel_that_has_everything_is_used_whole() {
+    if kernel() < (6, 18) || !has_rings() {
+        return println!("this kernel does not have everything, or not for us");
+    }
+    let case = Case::new().env(VARIABLE, "").env("RINGSHOT_DISABLE", "");
+    let report = case.run();
+    report.assert_on_a_ring();
+    for (name, off) in &report.features {
+        assert_eq!(*off, None, "{name}");
+    }
+}
+
+/// Its version, as far as features come with it.
+fn kernel() -> (u32, u32) {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release
+        .split(['.', '-'])
+        .map_while(|part| part.parse().ok());
+    (numbers.next().unwrap(), numbers.next().unwrap_or(0))
+}
+
+/// Whether somebody who is not us gets one.
+fn has_rings() -> bool {
+    let mut params = [0_u8; 120];
+    // SAFETY: `struct io_uring_params` has 120 bytes, which outlive the call.
+    let fd = unsafe { libc::syscall(libc::SYS_io_uring_setup, 1, params.as_mut_ptr()) };
+    // SAFETY: the descriptor is new, so nobody else has it.
+    fd >= 0 && unsafe { libc::close(fd as i32) } == 0
+}
+
 fn run(value: &str) -> Report {
     Case::new().env(VARIABLE, value).run()
 }
