@@ -30,14 +30,9 @@ impl Alarms {
         self.heap.borrow().peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Rings all that are due. The clock is read only if there is one.
-    pub(crate) fn ring(&self, now: impl FnOnce() -> Instant) {
-        let Some(next) = self.next() else {
-            return;
-        };
-        let now = now();
-        let mut next = Some(next);
-        while next.is_some_and(|at| at <= now) {
+    /// Rings all that are due.
+    pub(crate) fn ring(&self, now: Instant) {
+        while self.next().is_some_and(|at| at <= now) {
             let due = self.heap.borrow_mut().pop();
             if let Some(Reverse((_, key))) = due {
                 let owner = self.owners.borrow_mut().remove(key);
@@ -45,7 +40,6 @@ impl Alarms {
                     owner.ring();
                 }
             }
-            next = self.next();
         }
     }
 }

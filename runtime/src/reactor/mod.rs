@@ -99,8 +99,9 @@ pub(crate) struct Reactor {
     /// Outboxes whose owner is gone and that still hold bytes.
     draining: Cell<usize>,
     inboxes: RefCell<Slab<Weak<RecvOp>>>,
-    /// An alarm is set for them to listen again.
-    doubting: Cell<bool>,
+    /// How many of them may have missed something, and when they shall listen again.
+    doubts: Cell<usize>,
+    listen_at: Cell<Option<Instant>>,
     alarms: Alarms,
     pool: Rc<Pool>,
     pub(crate) spares: Spares,
@@ -194,7 +195,8 @@ impl Reactor {
             dirty: RefCell::default(),
             draining: Cell::new(0),
             inboxes: RefCell::default(),
-            doubting: Cell::new(false),
+            doubts: Cell::new(0),
+            listen_at: Cell::new(None),
             alarms: Alarms::default(),
             pool,
             spares: Spares::default(),
@@ -280,14 +282,28 @@ impl Reactor {
     pub(crate) fn remove_inbox(&self, key: u32) {
         let inbox = self.inboxes.borrow_mut().try_remove(key as usize);
         drop(inbox);
+        debug_assert!(self.inboxes() > 0 || self.doubts.get() == 0);
     }
 
     /// An inbox may have missed the end of its connection, which it will know when it listens again.
-    pub(crate) fn listen_again_later(self: &Rc<Self>) {
-        if !self.doubting.replace(true) {
-            let this: Rc<dyn Alarm> = Rc::clone(self) as _;
-            self.set_alarm(QUIET, Rc::downgrade(&this));
+    pub(crate) fn doubt_begins(&self) {
+        self.doubts.set(self.doubts.get() + 1);
+        if self.listen_at.get().is_none() {
+            self.listen_later();
         }
+    }
+
+    /// It has not, or it is gone.
+    pub(crate) fn doubt_ends(&self) {
+        self.doubts.set(self.doubts.get() - 1);
+        if self.doubts.get() == 0 {
+            // Or each sleep of a busy worker would have an end to watch for.
+            self.listen_at.set(None);
+        }
+    }
+
+    fn listen_later(&self) {
+        self.listen_at.set(self.now().checked_add(QUIET));
     }
 
     pub(crate) fn set_alarm(&self, after: Duration, alarm: Weak<dyn Alarm>) {
@@ -372,8 +388,36 @@ impl Reactor {
     }
 
     /// When the reactor itself needs a turn, at the latest.
+    #[inline]
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.alarms.next()
+        match (self.alarms.next(), self.listen_at.get()) {
+            (Some(alarm), Some(listen)) => Some(alarm.min(listen)),
+            (alarm, listen) => alarm.or(listen),
+        }
+    }
+
+    /// Acts on the deadlines that have come.
+    #[inline]
+    fn meet_deadlines(&self) {
+        if let Some(first) = self.deadline() {
+            let now = self.now();
+            if first <= now {
+                self.ring_alarms(now);
+            }
+        }
+    }
+
+    #[cold]
+    fn ring_alarms(&self, now: Instant) {
+        self.alarms.ring(now);
+        if self.listen_at.get().is_some_and(|at| at <= now) {
+            self.listen_at.set(None);
+            let mut looks = MAX_LOOKS;
+            self.each_inbox(|inbox| inbox.listen_again(&mut looks));
+            if self.doubts.get() > 0 {
+                self.listen_later();
+            }
+        }
     }
 
     /// Whether a turn would find something. For somebody who looks again and again instead of sleeping.
@@ -389,18 +433,6 @@ impl Reactor {
             if let Some(inbox) = inbox.upgrade() {
                 act(&inbox);
             }
-        }
-    }
-}
-
-impl Alarm for Reactor {
-    fn ring(self: Rc<Self>) {
-        self.doubting.set(false);
-        let mut again = false;
-        let mut looks = MAX_LOOKS;
-        self.each_inbox(|inbox| again |= inbox.listen_again(&mut looks));
-        if again {
-            self.listen_again_later();
         }
     }
 }

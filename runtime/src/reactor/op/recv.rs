@@ -253,6 +253,7 @@ impl RecvOp {
         let phase = mem::take(&mut state.phase);
         let unread = mem::take(&mut state.queue);
         let waiters = state.waiters.take();
+        self.set_hearing(&mut state, Hearing::default());
         drop(state);
         if !unread.is_empty() {
             unread.iter().for_each(|lease| lease.set_queued(false));
@@ -276,25 +277,34 @@ impl RecvOp {
         }
     }
 
-    /// Called now and then, and looks whether the op has missed something, if that may be and there are `looks` left.
-    /// Whether it wants another call.
-    pub(crate) fn listen_again(&self, looks: &mut u32) -> bool {
+    /// Called now and then while the op is in doubt: looks whether it has missed something, if it was quiet since the last
+    /// call and there are `looks` left.
+    pub(crate) fn listen_again(&self, looks: &mut u32) {
         let mut state = self.state.borrow_mut();
         let (Hearing::EmptiedOnce { quiet } | Hearing::EmptiedTwice { quiet }) = &mut state.hearing
         else {
-            return false;
+            return;
         };
         if !mem::replace(quiet, true) || *looks == 0 {
-            return true;
+            return;
         }
         *looks -= 1;
         // What comes from now on is news.
-        state.hearing = Hearing::Proved;
+        self.set_hearing(&mut state, Hearing::Proved);
         drop(state);
         if self.reactor().system().is_readable(self.socket.as_raw_fd()) {
             self.arm_anew();
         }
-        false
+    }
+
+    #[inline]
+    fn set_hearing(&self, state: &mut State, hearing: Hearing) {
+        let was = mem::replace(&mut state.hearing, hearing);
+        match (was.is_doubted(), hearing.is_doubted()) {
+            (false, true) => self.reactor().doubt_begins(),
+            (true, false) => self.reactor().doubt_ends(),
+            _ => {}
+        }
     }
 
     // ---- arming ----
@@ -332,7 +342,7 @@ impl RecvOp {
             Some(key) => {
                 let mut state = self.state.borrow_mut();
                 state.phase = Phase::InFlight(key);
-                state.hearing = Hearing::default();
+                self.set_hearing(&mut state, Hearing::default());
             }
             None => self.fail(libc::ECANCELED),
         }
@@ -468,14 +478,15 @@ impl State {
         }
     }
 
-    /// A chunk has come and more may follow. Whether the op must have missed what came with it, if anything did.
+    /// A chunk has come and more may follow: what is known of the op now, and whether it must have missed what came with
+    /// the chunk, if anything did.
     ///
     /// One that finds more than it takes in one go has certainly been continued because of a single piece of news.
     /// Where it found less, that takes a rare moment: it is looked at when the socket stays quiet.
     #[inline]
-    fn is_deaf(&mut self, nonempty: bool) -> bool {
+    fn heard(&self, nonempty: bool) -> (Hearing, bool) {
         let quiet = false;
-        let (next, deaf) = match self.hearing {
+        match self.hearing {
             Hearing::Untried(chunks) if nonempty => {
                 (Hearing::Untried(chunks.saturating_add(1)), false)
             }
@@ -483,9 +494,7 @@ impl State {
             Hearing::EmptiedOnce { .. } if nonempty => (Hearing::EmptiedOnce { quiet }, false),
             Hearing::EmptiedOnce { .. } => (Hearing::EmptiedTwice { quiet }, false),
             Hearing::EmptiedTwice { .. } | Hearing::Proved => (Hearing::Proved, false),
-        };
-        self.hearing = next;
-        deaf
+        }
     }
 
     /// Keeps a chunk. A reader that lags behind must not hold a whole pool buffer for each few bytes.
@@ -633,7 +642,12 @@ unsafe impl Op for RecvOp {
             }
         }
         state.maybe_more = done.nonempty;
-        let deaf = done.more && state.is_deaf(done.nonempty);
+        // One that has ended hears nothing, and the next one is armed.
+        let (hearing, deaf) = match done.more {
+            true => state.heard(done.nonempty),
+            false => (Hearing::default(), false),
+        };
+        self.set_hearing(&mut state, hearing);
         let mut starved = false;
         match (done.result, done.buffer) {
             (1.., Some(lease)) => state.push(lease, pool),
@@ -655,13 +669,10 @@ unsafe impl Op for RecvOp {
                 errno => state.end = Some(End::Error(errno)),
             },
         }
-        let doubted = state.hearing.is_doubted() && done.more;
         if deaf && !stopped {
             drop(state);
             self.arm_anew();
             state = self.state.borrow_mut();
-        } else if doubted {
-            self.reactor().listen_again_later();
         }
         let next = self.next(&state, starved, stopped);
         if next != Next::Nothing {
