@@ -105,7 +105,7 @@ fn given_up_connects_to_nobody_close_their_sockets() {
             let connect = TcpStream::connect(blackhole.addr());
             let connect = timeout(random_pause(&mut rng), connect);
             if let Some(result) = partial(fate, connect).await {
-                assert!(result.is_err(), "nobody is there");
+                assert!(result.is_err(), "nobody is there: {result:?}");
             }
         }
     });

@@ -1,6 +1,8 @@
 //! An address that never answers a connect.
 
+use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::os::fd::AsRawFd;
 
 use socket2::{Domain, Socket, Type};
 
@@ -20,7 +22,7 @@ impl Blackhole {
         listener.bind(&any.into()).unwrap();
         listener.listen(0).unwrap();
         let addr = listener.local_addr().unwrap().as_socket().unwrap();
-        // A backlog of 0 holds one connection; the others make sure that the queue stays full.
+        // A backlog of 0 holds one connection.
         let fillers = (0..4)
             .map(|_| {
                 let filler = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
@@ -30,6 +32,8 @@ impl Blackhole {
                 filler
             })
             .collect();
+        // The handshake of a filler may still go on, and until it has ended others are let in.
+        crate::eventually("connections that nobody accepts", 1, || waiting(&listener));
         Self {
             addr,
             _listener: listener,
@@ -40,6 +44,27 @@ impl Blackhole {
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
+}
+
+/// How many connections wait to be accepted.
+fn waiting(listener: &Socket) -> u32 {
+    let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
+    let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
+    // SAFETY: room for `len` bytes, which outlives the call.
+    let result = unsafe {
+        libc::getsockopt(
+            listener.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: all zeros is a valid one, and the kernel has written whole fields.
+    let info = unsafe { info.assume_init() };
+    // Of a listener this field tells of its queue.
+    info.tcpi_unacked
 }
 
 impl Default for Blackhole {

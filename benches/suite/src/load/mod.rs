@@ -11,13 +11,13 @@ mod short;
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use rustix::event::{Timespec, epoll};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::echo::Echo;
@@ -146,11 +146,12 @@ impl Poll {
     }
 }
 
-/// Begins to connect a socket that does not block; it is connected when it becomes writable.
-fn begin_connect(address: SocketAddr) -> io::Result<TcpStream> {
+/// Begins to connect a socket that does not block, from some port of `source`; it is connected when it becomes writable.
+fn begin_connect(source: Ipv4Addr, address: SocketAddr) -> io::Result<TcpStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
     sockopt::set_tcp_nodelay(&socket, true)?;
+    bind(&socket, &SocketAddrV4::new(source, 0))?;
     match connect(&socket, &address) {
         Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(socket.into()),
         Err(error) => Err(error.into()),
