@@ -45,9 +45,9 @@ enum Command {
     Run(RunArgs),
     /// Write docs/benchmarks.md and its plots from the last runs of `run`, `micro` and `seeds`
     Report {
-        /// The raw data of `run` [default: the last one]
+        /// The raw data of `run` [default: the last one]; of several, what a later one has measured counts
         #[arg(long)]
-        results: Option<PathBuf>,
+        results: Vec<PathBuf>,
         /// Where to write
         #[arg(long, default_value = "docs")]
         directory: PathBuf,
@@ -215,7 +215,7 @@ fn micro(rounds: usize) -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn report(results: Option<PathBuf>, directory: &Path) -> io::Result<ExitCode> {
+fn report(results: Vec<PathBuf>, directory: &Path) -> io::Result<ExitCode> {
     let parts = Parts::latest(results, directory)?;
     println!("{}", report::write(&parts, directory)?.display());
     Ok(ExitCode::SUCCESS)

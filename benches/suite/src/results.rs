@@ -1,5 +1,6 @@
 //! The raw data of a run, as it is kept in JSON.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,6 +25,17 @@ pub(crate) struct Results {
     /// Who counted the system calls, or why nobody did.
     pub(crate) call_counter: String,
     pub(crate) failures: Vec<Failure>,
+    /// What was measured again, and is here in place of what this run has found.
+    #[serde(default)]
+    pub(crate) again: Vec<Again>,
+}
+
+/// A later run of some scenarios.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Again {
+    pub(crate) scenarios: String,
+    pub(crate) started: String,
+    pub(crate) settings: Settings,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -128,6 +140,22 @@ impl Results {
 
     pub(crate) fn load(path: &Path) -> io::Result<Self> {
         Ok(serde_json::from_str(&fs::read_to_string(path)?)?)
+    }
+
+    /// Takes the scenarios of a later run instead of its own.
+    pub(crate) fn take(&mut self, later: Self) {
+        let taken: BTreeSet<char> = later.samples.iter().map(|sample| sample.scenario).collect();
+        self.samples.retain(|old| !taken.contains(&old.scenario));
+        self.calls.retain(|old| !taken.contains(&old.scenario));
+        self.failures.retain(|old| !taken.contains(&old.scenario));
+        self.samples.extend(later.samples);
+        self.calls.extend(later.calls);
+        self.failures.extend(later.failures);
+        self.again.push(Again {
+            scenarios: taken.into_iter().collect(),
+            started: later.started,
+            settings: later.settings,
+        });
     }
 
     pub(crate) fn samples<'a>(

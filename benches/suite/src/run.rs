@@ -58,6 +58,7 @@ impl Plan {
                 "nobody: it was not asked for".to_owned()
             },
             failures: Vec::new(),
+            again: Vec::new(),
         };
         for round in 1..=self.settings.rounds {
             for scenario in &self.scenarios {

@@ -39,19 +39,23 @@ pub(crate) struct Parts {
 
 impl Parts {
     /// The last run of each part, or what the report in `directory` was made from.
-    pub(crate) fn latest(scenarios: Option<PathBuf>, directory: &Path) -> io::Result<Self> {
+    pub(crate) fn latest(scenarios: Vec<PathBuf>, directory: &Path) -> io::Result<Self> {
         let latest = |part: &str, written: &str| {
             let written = directory.join(PICTURES).join(written);
             results::latest(&results::directory(part))
                 .or_else(|| written.exists().then_some(written))
         };
-        let scenarios = scenarios
-            .or_else(|| latest("", RESULTS))
+        let mut runs = scenarios.into_iter();
+        let first = (runs.next().or_else(|| latest("", RESULTS)))
             .ok_or_else(|| io::Error::other("there is no result yet: run `bench run` first"))?;
+        let mut scenarios = Results::load(&first)?;
+        for later in runs {
+            scenarios.take(Results::load(&later)?);
+        }
         let seeds = latest(crate::seeds::PART, SEEDS);
         let micro = latest(crate::micro::PART, MICRO);
         Ok(Self {
-            scenarios: Results::load(&scenarios)?,
+            scenarios,
             seeds: seeds.as_deref().map(Results::load).transpose()?,
             micro: micro.as_deref().map(Figures::load).transpose()?,
         })
@@ -121,6 +125,15 @@ pub(crate) fn write(parts: &Parts, directory: &Path) -> io::Result<PathBuf> {
 }
 
 fn introduction(results: &Results) -> String {
+    let mut again = String::new();
+    for run in &results.again {
+        let (rounds, seconds) = (run.settings.rounds, run.settings.seconds);
+        let _ = writeln!(
+            again,
+            "| {} once more | {}; {rounds} rounds of {seconds} s |",
+            run.scenarios, run.started
+        );
+    }
     let (machine, settings) = (&results.machine, &results.settings);
     let quick = if settings.quick {
         "\n**This was a quick look, with short measurements and few rounds. It is not meant to be quoted.**\n"
@@ -135,7 +148,7 @@ fn introduction(results: &Results) -> String {
          | date | {} |\n| machine | {}, {} cores, {} MiB |\n| kernel | Linux {} |\n| compiler | {} |\n\
          | rounds | {} of {} s; {} for idle connections |\n\
          | usual `getppid` | {:.0} ns on the server's core, {:.0} ns on the generator's |\n\
-         | system calls counted by | {} |\n\n\
+         | system calls counted by | {} |\n{again}\n\
          ## At a glance\n\n{}\n",
         results.started,
         machine.cpu,
