@@ -4,6 +4,7 @@
 mod buffers;
 mod ends;
 mod options;
+mod owners;
 mod readiness;
 mod reentry;
 

@@ -3,7 +3,6 @@
 use std::cell::Cell;
 use std::fmt;
 use std::io::{self, IoSliceMut};
-use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use super::{Lease, RecvStream, Socket};
@@ -45,13 +44,16 @@ use crate::reactor::op::recv::{RecvOp, Status};
 /// # Ok::<_, std::io::Error>(())
 /// ```
 pub struct Inbox {
-    op: Rc<RecvOp>,
+    op: RecvOp,
     /// The chunk that [`poll_fill_buf`](Self::poll_fill_buf) has lent; it is the oldest.
     current: Cell<Option<Lease>>,
 }
 
 impl Inbox {
-    /// The inbox of a connected stream socket. A socket shall have one inbox only.
+    /// The inbox of a connected stream socket.
+    ///
+    /// A socket needs one only. Several share what arrives: each byte goes to one of them. Without any, nothing is
+    /// received.
     pub fn new(socket: Socket) -> Self {
         Self {
             op: RecvOp::new(socket),

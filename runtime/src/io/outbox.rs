@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io::{self, IoSlice};
-use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use super::{SendBuf, Socket};
@@ -47,11 +46,14 @@ use crate::reactor::op::send::SendOp;
 /// # Ok::<_, std::io::Error>(())
 /// ```
 pub struct Outbox {
-    op: Rc<SendOp>,
+    op: SendOp,
 }
 
 impl Outbox {
-    /// The outbox of a connected stream socket. A socket shall have one outbox only.
+    /// The outbox of a connected stream socket.
+    ///
+    /// A socket needs one only. Several share its bounds, its errors and its end: what is written to them goes out in the
+    /// order of the writes.
     pub fn new(socket: Socket) -> Self {
         Self {
             op: SendOp::new(socket),

@@ -1,13 +1,12 @@
 //! Completions: whom each belongs to, and what follows from it.
 
 use std::io;
-use std::rc::Rc;
 
 use io_uring::cqueue;
 
 use super::Reactor;
 use super::driver::{Cqe, Request, UNNAMED, WAKE};
-use super::op::{Completion, Key, Next, Op};
+use super::op::{Completion, InFlight, Key, Next};
 use super::submit::wait;
 
 impl Reactor {
@@ -83,7 +82,7 @@ impl Reactor {
     }
 
     /// The readiness that an op waited for is there.
-    fn attempt(&self, key: Key, op: Rc<dyn Op>) {
+    fn attempt(&self, key: Key, op: InFlight) {
         match op.attempt(&self.pool) {
             Some(done) => {
                 let next = self.slots.borrow_mut().attempted(key);

@@ -20,7 +20,6 @@ mod complete;
 mod counters;
 pub(crate) mod driver;
 mod end;
-mod fifo;
 pub(crate) mod op;
 pub(crate) mod pool;
 pub(crate) mod probe;
@@ -59,6 +58,7 @@ use self::op::{Interest, Key, Slots, Via};
 use self::pool::Pool;
 use self::probe::{Features, Findings};
 use self::silent::Silents;
+use self::socket::{Endpoint, Socket};
 pub(crate) use self::waiters::Waiters;
 use crate::error::{BuildError, Cause};
 
@@ -86,7 +86,7 @@ pub(crate) struct Reactor {
     slots: RefCell<Slots>,
     /// Requests that found the submission queue full; they keep their order.
     backlog: RefCell<VecDeque<Queued>>,
-    silent: RefCell<Silents<Rc<SendOp>>>,
+    silent: RefCell<Silents<SendOp>>,
     /// Entries that the kernel had taken, in a count that wraps, when all their completions were last collected. A full
     /// queue may have been submitted since, and what that left is not known yet.
     accounted: Cell<u32>,
@@ -95,10 +95,10 @@ pub(crate) struct Reactor {
     /// Somebody waits for what only the return of the next enter tells, such as the end of a silent op.
     stay_awake: Cell<bool>,
     /// Sockets with bytes to send.
-    dirty: RefCell<VecDeque<Rc<SendOp>>>,
+    dirty: RefCell<VecDeque<SendOp>>,
     /// Outboxes whose owner is gone and that still hold bytes.
     draining: Cell<usize>,
-    inboxes: RefCell<Slab<Weak<RecvOp>>>,
+    inboxes: RefCell<Slab<Weak<Endpoint>>>,
     /// How many of them may have missed something, and when they shall listen again.
     doubts: Cell<usize>,
     listen_at: Cell<Option<Instant>>,
@@ -118,7 +118,7 @@ pub(crate) struct Reactor {
 }
 
 /// A request on its way, and the silent send that it starts, if it does.
-type Queued = (Request, Option<Rc<SendOp>>);
+type Queued = (Request, Option<SendOp>);
 
 impl Reactor {
     /// A reactor for the calling thread, on a ring.
@@ -260,7 +260,7 @@ impl Reactor {
     }
 
     #[inline(always)]
-    pub(crate) fn mark_dirty(&self, op: Rc<SendOp>) {
+    pub(crate) fn mark_dirty(&self, op: SendOp) {
         self.dirty.borrow_mut().push_back(op);
     }
 
@@ -269,9 +269,10 @@ impl Reactor {
         self.stay_awake.set(true);
     }
 
-    pub(crate) fn add_inbox(&self, op: &Rc<RecvOp>) -> u32 {
-        // There are not 2³² descriptors, of which each inbox has one.
-        self.inboxes.borrow_mut().insert(Rc::downgrade(op)) as u32
+    pub(crate) fn add_inbox(&self, socket: &Socket) -> u32 {
+        let endpoint = Rc::downgrade(socket.endpoint());
+        // There are not 2³² descriptors, of which each of these has one.
+        self.inboxes.borrow_mut().insert(endpoint) as u32
     }
 
     /// Streams that are here.
@@ -430,8 +431,8 @@ impl Reactor {
     /// `act` must not make or drop an inbox.
     fn each_inbox(&self, mut act: impl FnMut(&RecvOp)) {
         for (_, inbox) in self.inboxes.borrow().iter() {
-            if let Some(inbox) = inbox.upgrade() {
-                act(&inbox);
+            if let Some(endpoint) = inbox.upgrade() {
+                act(&RecvOp::from(Socket::from(endpoint)));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! [`Socket`]: the descriptor that a stream's halves and its operations share.
+//! [`Socket`]: a descriptor, and what is under way on it, shared by a stream's halves and its operations.
 
 use std::fmt;
 use std::io;
@@ -7,6 +7,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::rc::Rc;
 
 use super::Reactor;
+use super::op::recv::RecvSide;
+use super::op::send::SendSide;
 use crate::context;
 
 /// A shared owner of one descriptor, on one worker.
@@ -29,8 +31,8 @@ use crate::context;
 /// # Ok::<_, std::io::Error>(()) })?;
 /// # Ok::<_, std::io::Error>(())
 /// ```
-#[derive(Clone, Debug)]
-pub struct Socket(Rc<Fd>);
+#[derive(Clone)]
+pub struct Socket(Rc<Endpoint>);
 
 impl Socket {
     /// Adopts a descriptor on the current worker.
@@ -42,11 +44,11 @@ impl Socket {
     ///
     /// Outside a runtime.
     pub fn new(fd: impl Into<OwnedFd>) -> io::Result<Self> {
-        let fd = fd.into();
-        Ok(Self(Rc::new(Fd {
-            raw: fd.as_raw_fd(),
-            owned: Some(fd),
+        Ok(Self(Rc::new(Endpoint {
+            fd: Some(fd.into()),
             reactor: context::reactor()?,
+            recv: RecvSide::default(),
+            send: SendSide::default(),
         })))
     }
 
@@ -56,13 +58,13 @@ impl Socket {
     ///
     /// The socket itself, if something else still uses it.
     pub fn try_into_fd(self) -> Result<OwnedFd, Self> {
-        let mut fd = Rc::try_unwrap(self.0).map_err(Self)?;
-        match fd.owned.take() {
-            Some(owned) => {
-                fd.reactor.forget(fd.raw);
-                Ok(owned)
+        let mut endpoint = Rc::try_unwrap(self.0).map_err(Self)?;
+        match endpoint.fd.take() {
+            Some(fd) => {
+                endpoint.reactor.forget(fd.as_raw_fd());
+                Ok(fd)
             }
-            None => Err(Self(Rc::new(fd))),
+            None => Err(Self(Rc::new(endpoint))),
         }
     }
 
@@ -75,14 +77,24 @@ impl Socket {
         self.reactor().system().shutdown(self.as_fd(), how)
     }
 
+    pub(crate) fn endpoint(&self) -> &Rc<Endpoint> {
+        &self.0
+    }
+
     pub(crate) fn reactor(&self) -> &Rc<Reactor> {
         &self.0.reactor
     }
 }
 
+impl From<Rc<Endpoint>> for Socket {
+    fn from(endpoint: Rc<Endpoint>) -> Self {
+        Self(endpoint)
+    }
+}
+
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.0.owned {
+        match &self.0.fd {
             Some(fd) => fd.as_fd(),
             None => unreachable!("a socket that is borrowed was neither unwrapped nor dropped"),
         }
@@ -90,33 +102,49 @@ impl AsFd for Socket {
 }
 
 impl AsRawFd for Socket {
+    #[inline]
     fn as_raw_fd(&self) -> RawFd {
-        self.0.raw
+        self.0.as_raw_fd()
     }
 }
 
-/// A descriptor that is closed when nothing uses it any more: no socket and no op in flight.
+impl fmt::Debug for Socket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Socket").field(&self.as_raw_fd()).finish()
+    }
+}
+
+/// A descriptor that is closed when nothing uses it any more (no socket and no op in flight), and both directions of
+/// its connection. They are here, in one piece of memory, as an idle connection is little else.
 ///
 /// An armed op holds the *file*, not the number; closing the number under it would leave the op running (the peer
 /// sees no FIN) and could hand the number to another file while an SQE that names it is still unsubmitted. Ops
 /// hold a `Socket`, so the close is ordered after the last of them by construction.
-struct Fd {
-    raw: RawFd,
+pub(crate) struct Endpoint {
     /// `None` only while `try_into_fd` or `drop` runs.
-    owned: Option<OwnedFd>,
+    fd: Option<OwnedFd>,
     reactor: Rc<Reactor>,
+    pub(crate) recv: RecvSide,
+    pub(crate) send: SendSide,
 }
 
-impl Drop for Fd {
-    fn drop(&mut self) {
-        if let Some(fd) = self.owned.take() {
-            self.reactor.close(fd);
-        }
+impl Endpoint {
+    pub(crate) fn reactor(&self) -> &Rc<Reactor> {
+        &self.reactor
     }
 }
 
-impl fmt::Debug for Fd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.raw.fmt(f)
+impl AsRawFd for Endpoint {
+    #[inline]
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_ref().map_or(-1, OwnedFd::as_raw_fd)
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        if let Some(fd) = self.fd.take() {
+            self.reactor.close(fd);
+        }
     }
 }

@@ -1,21 +1,21 @@
 //! Submitting: what ops ask of the kernel goes into its queue, or waits here in order until there is room.
 
 use std::os::fd::{OwnedFd, RawFd};
-use std::rc::Rc;
 
 use io_uring::squeue;
 
 use super::Reactor;
 use super::driver::{Driver, Request, Wait};
 use super::op::send::SendOp;
-use super::op::{Interest, Key, Op, Via};
+use super::op::{InFlight, Interest, Key, Via};
 
 impl Reactor {
     /// Starts an op. `None` if the reactor is closed: there will be no completion.
-    pub(crate) fn submit<O: Op + 'static>(&self, op: Rc<O>, via: Via) -> Option<Key> {
+    pub(crate) fn submit(&self, op: impl Into<InFlight>, via: Via) -> Option<Key> {
         if self.is_closed() {
             return None;
         }
+        let op = op.into();
         let entry = match via {
             Via::Ring => Ok(op.ring_form()),
             Via::Readiness => Err(op.interest()),
@@ -36,9 +36,9 @@ impl Reactor {
     #[inline(always)] // one caller, once for each message
     pub(crate) fn submit_silently(
         &self,
-        op: Rc<SendOp>,
+        op: SendOp,
         mut entry: squeue::Entry,
-    ) -> Result<(), Rc<SendOp>> {
+    ) -> Result<(), SendOp> {
         if self.is_closed() {
             return Err(op);
         }
@@ -127,8 +127,8 @@ impl Reactor {
     pub(super) fn try_push_silent(
         &self,
         entry: &mut squeue::Entry,
-        op: Rc<SendOp>,
-    ) -> Result<(), Rc<SendOp>> {
+        op: SendOp,
+    ) -> Result<(), SendOp> {
         let mut driver = self.driver();
         let Some(driver) = driver.as_mut() else {
             return Ok(()); // as above

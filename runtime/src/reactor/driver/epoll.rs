@@ -14,8 +14,8 @@ use std::time::Duration;
 use io_uring::squeue;
 use polling::{Event, Events, PollMode, Poller};
 
+use super::fifo::Fifo;
 use super::{Cqe, Driver, DriverCounters, Park, Request, Wait};
-use crate::reactor::fifo::Fifo;
 use crate::reactor::op::{Interest, system};
 
 pub(crate) struct Epoll {

@@ -2,6 +2,7 @@
 //! mean is the reactor's business.
 
 pub(crate) mod epoll;
+mod fifo;
 pub(crate) mod home;
 #[cfg(feature = "sim")]
 pub(crate) mod sim;

@@ -11,6 +11,7 @@
 pub(crate) mod accept;
 pub(crate) mod close;
 pub(crate) mod connect;
+mod heap;
 pub(crate) mod outgoing;
 pub(crate) mod poll;
 pub(crate) mod recv;
@@ -19,6 +20,7 @@ pub(crate) mod send;
 mod slots;
 pub(crate) mod spares;
 pub(crate) mod system;
+mod unread;
 pub(crate) mod wake;
 
 use std::io;
@@ -27,6 +29,7 @@ use std::rc::Rc;
 
 use io_uring::squeue;
 
+use self::recv::RecvOp;
 pub(crate) use self::slots::{Key, Next, Slots, Via};
 use super::pool::{Lease, Pool};
 
@@ -55,6 +58,64 @@ pub(crate) unsafe trait Op {
     /// whatever else it carries (a descriptor) must be given back here.
     fn reclaim(&self, done: Completion) {
         drop(done);
+    }
+}
+
+/// What a slot holds of an op. Receives are nearly all of what completes, so they have no virtual call.
+#[derive(Clone)]
+pub(crate) enum InFlight {
+    Recv(RecvOp),
+    Other(Rc<dyn Op>),
+}
+
+impl From<RecvOp> for InFlight {
+    fn from(op: RecvOp) -> Self {
+        Self::Recv(op)
+    }
+}
+
+impl<O: Op + 'static> From<Rc<O>> for InFlight {
+    fn from(op: Rc<O>) -> Self {
+        Self::Other(op)
+    }
+}
+
+/// As in [`Op`].
+impl InFlight {
+    pub(super) fn ring_form(&self) -> squeue::Entry {
+        match self {
+            Self::Recv(op) => op.ring_form(),
+            Self::Other(op) => op.ring_form(),
+        }
+    }
+
+    pub(super) fn interest(&self) -> (RawFd, Interest) {
+        match self {
+            Self::Recv(op) => op.interest(),
+            Self::Other(op) => op.interest(),
+        }
+    }
+
+    pub(super) fn attempt(&self, pool: &Rc<Pool>) -> Option<Completion> {
+        match self {
+            Self::Recv(op) => op.attempt(pool),
+            Self::Other(op) => op.attempt(pool),
+        }
+    }
+
+    #[inline(always)] // one caller for each message
+    pub(super) fn complete(self, done: Completion) {
+        match self {
+            Self::Recv(op) => op.complete(done),
+            Self::Other(op) => op.complete(done),
+        }
+    }
+
+    pub(super) fn reclaim(self, done: Completion) {
+        match self {
+            Self::Recv(_) => drop(done),
+            Self::Other(op) => op.reclaim(done),
+        }
     }
 }
 

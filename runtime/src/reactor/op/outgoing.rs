@@ -25,6 +25,8 @@ pub(super) struct Outgoing {
     flight: Option<Flight>,
     /// What the flight needs if it is of more than one piece.
     gather: Option<Box<Gather>>,
+    /// The op that tells of room in a socket that was full.
+    pub(super) room: Option<Key>,
 }
 
 /// A send that the kernel has, or will have with the next enter. It refers to the head and to the first chunks, which

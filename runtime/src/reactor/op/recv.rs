@@ -13,7 +13,7 @@
 //! room for, and ends by itself. Elsewhere it is cancelled at the high-water mark, after which single-shot receives
 //! are used for a while: a multishot may deliver 33 chunks before a cancel reaches it.
 
-use std::cell::{Cell, RefCell, RefMut, UnsafeCell};
+use std::cell::{RefCell, RefMut};
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, RawFd};
@@ -22,32 +22,26 @@ use std::task::{Context, Poll};
 
 use io_uring::{opcode, squeue, types};
 
-use super::{Completion, Interest, Key, Op, Via};
+use super::heap::{HEAP_CHUNK, HeapRecv};
+use super::unread::Unread;
+use super::{Completion, Interest, Key, Via};
 use crate::reactor::driver::uring::GROUP;
-use crate::reactor::fifo::Fifo;
 use crate::reactor::pool::{Lease, Pool};
 use crate::reactor::socket::Socket;
 use crate::reactor::{Reactor, Waiters};
 
-/// The receiving side of one socket.
-pub(crate) struct RecvOp {
-    socket: Socket,
-    /// The key in the reactor's list of inboxes.
-    inbox: Cell<u32>,
-    form: Cell<Form>,
-    /// What [`Form::Heap`] receives into; the kernel's while such an op is in flight.
-    heap: UnsafeCell<Option<Box<[u8; HEAP_CHUNK]>>>,
-    state: RefCell<State>,
-}
+/// The receiving side of one socket, as its inboxes and the reactor know it: a reference to the socket.
+#[derive(Clone)]
+pub(crate) struct RecvOp(Socket);
 
+/// What a socket holds of it.
 #[derive(Default)]
+pub(crate) struct RecvSide(RefCell<State>);
+
 struct State {
-    queue: Fifo<Lease>,
-    /// Small chunks that came after the queue, copied together. Boxed, as most sockets never have any.
-    #[expect(clippy::box_collection, reason = "see above")]
-    spill: Option<Box<Vec<u8>>>,
-    unread: usize,
+    unread: Unread,
     phase: Phase,
+    form: Form,
     end: Option<End>,
     /// The next op starts when little is unread, not only when a reader finds nothing.
     eager: bool,
@@ -57,6 +51,10 @@ struct State {
     maybe_more: bool,
     hearing: Hearing,
     waiters: Waiters,
+    /// Inboxes of the socket.
+    owners: u16,
+    /// The key in the reactor's list, while there are any.
+    listed: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -138,36 +136,33 @@ pub(crate) enum Status {
 }
 
 impl RecvOp {
-    pub(crate) fn new(socket: Socket) -> Rc<Self> {
-        let op = Rc::new(Self {
-            socket,
-            inbox: Cell::new(0),
-            form: Cell::new(Form::Multishot),
-            heap: UnsafeCell::default(),
-            state: RefCell::new(State {
-                maybe_more: true,
-                ..State::default()
-            }),
-        });
-        op.inbox.set(op.reactor().add_inbox(&op));
+    /// The receiving side of a socket, for one inbox more.
+    pub(crate) fn new(socket: Socket) -> Self {
+        let op = Self(socket);
+        let mut state = op.state().borrow_mut();
+        if state.owners == 0 {
+            state.listed = op.reactor().add_inbox(&op.0);
+        }
+        state.owners = state.owners.saturating_add(1);
+        drop(state);
         op
     }
 
     // ---- for the reader ----
 
     /// What is there now; if nothing is, makes sure that it will come.
-    pub(crate) fn status(self: &Rc<Self>) -> Option<Status> {
-        let status = self.state.borrow().status();
+    pub(crate) fn status(&self) -> Option<Status> {
+        let status = self.state().borrow().status();
         if status.is_none() {
-            self.want(self.state.borrow_mut());
+            self.want(self.state().borrow_mut());
         }
         status
     }
 
     /// Like [`status`](Self::status), and wakes the task when it changes.
     #[inline(always)]
-    pub(crate) fn poll_status(self: &Rc<Self>, cx: &mut Context<'_>) -> Poll<Status> {
-        let status = self.state.borrow().status();
+    pub(crate) fn poll_status(&self, cx: &mut Context<'_>) -> Poll<Status> {
+        let status = self.state().borrow().status();
         match status {
             Some(status) if self.reactor().take_budget() => Poll::Ready(status),
             Some(_) => {
@@ -182,42 +177,40 @@ impl RecvOp {
     }
 
     /// Copies what is there, and consumes it.
-    pub(crate) fn read(self: &Rc<Self>, buf: &mut [u8]) -> usize {
-        let mut state = self.state.borrow_mut();
-        let copied = state.read(buf);
+    pub(crate) fn read(&self, buf: &mut [u8]) -> usize {
+        let mut state = self.state().borrow_mut();
+        let copied = state.unread.read(buf);
         self.fetch_ahead(state);
         copied
     }
 
     /// Copies what is there, and keeps it.
     pub(crate) fn peek(&self, buf: &mut [u8]) -> usize {
-        self.state.borrow_mut().peek(buf)
+        self.state().borrow().unread.peek(buf)
     }
 
     /// Takes the oldest chunk.
     #[inline(always)]
-    pub(crate) fn pop(self: &Rc<Self>) -> Option<Lease> {
-        let mut state = self.state.borrow_mut();
-        let lease = state.pop();
+    pub(crate) fn pop(&self) -> Option<Lease> {
+        let mut state = self.state().borrow_mut();
+        let lease = state.unread.pop();
         self.fetch_ahead(state);
         lease
     }
 
     /// Puts back what was taken and not consumed.
     pub(crate) fn unpop(&self, lease: Lease) {
-        let mut state = self.state.borrow_mut();
-        state.unread += lease.len();
-        lease.set_queued(true);
-        state.queue.push_front(lease);
+        let mut state = self.state().borrow_mut();
+        state.unread.unpop(lease);
     }
 
     pub(crate) fn unread(&self) -> usize {
-        self.state.borrow().unread
+        self.state().borrow().unread.len()
     }
 
     /// Why no more will come: the end of the stream, or an error, which is told once.
     pub(crate) fn take_end(&self) -> io::Result<()> {
-        let mut state = self.state.borrow_mut();
+        let mut state = self.state().borrow_mut();
         match state.end {
             Some(End::Error(errno)) => {
                 // That the runtime is gone stays true.
@@ -232,7 +225,7 @@ impl RecvOp {
 
     /// Stops the op and waits for its end. Whoever reads afterwards starts a new one.
     pub(crate) fn poll_stop(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut state = self.state.borrow_mut();
+        let mut state = self.state().borrow_mut();
         // Reading what is left must not fetch more.
         state.eager = false;
         match state.phase {
@@ -247,40 +240,35 @@ impl RecvOp {
         Poll::Pending
     }
 
-    /// The owner is gone: nothing is received any more, and what was is dropped.
+    /// An inbox is gone. With the last one nothing is received any more, and what was is dropped.
     pub(crate) fn disown(&self) {
-        let mut state = self.state.borrow_mut();
-        let phase = mem::take(&mut state.phase);
-        let unread = mem::take(&mut state.queue);
-        let waiters = state.waiters.take();
-        self.set_hearing(&mut state, Hearing::default());
-        drop(state);
-        if !unread.is_empty() {
-            unread.iter().for_each(|lease| lease.set_queued(false));
+        let mut state = self.state().borrow_mut();
+        state.owners -= 1;
+        if state.owners > 0 {
+            return;
         }
-        drop((unread, waiters));
-        self.reactor().remove_inbox(self.inbox.get());
-        if let Phase::InFlight(key) | Phase::Stopping(key) = phase {
+        self.set_hearing(&mut state, Hearing::default());
+        let left = mem::take(&mut *state);
+        drop(state);
+        self.reactor().remove_inbox(left.listed);
+        if let Phase::InFlight(key) | Phase::Stopping(key) = left.phase {
             self.reactor().release(key);
         }
+        // Wakers, whose destructors may run any code.
+        drop(left);
     }
 
     // ---- for the reactor ----
 
     /// Copies unread bytes to the heap, so that their buffers return to the pool.
     pub(crate) fn copy_out(&self) {
-        for lease in self.state.borrow_mut().queue.iter_mut() {
-            if lease.is_pooled() {
-                lease.set_queued(false);
-                *lease = Lease::heap(lease.to_vec());
-            }
-        }
+        self.state().borrow_mut().unread.copy_out();
     }
 
     /// Called now and then while the op is in doubt: looks whether it has missed something, if it was quiet since the last
     /// call and there are `looks` left.
     pub(crate) fn listen_again(&self, looks: &mut u32) {
-        let mut state = self.state.borrow_mut();
+        let mut state = self.state().borrow_mut();
         let (Hearing::EmptiedOnce { quiet } | Hearing::EmptiedTwice { quiet }) = &mut state.hearing
         else {
             return;
@@ -292,7 +280,7 @@ impl RecvOp {
         // What comes from now on is news.
         self.set_hearing(&mut state, Hearing::Proved);
         drop(state);
-        if self.reactor().system().is_readable(self.socket.as_raw_fd()) {
+        if self.reactor().system().is_readable(self.0.as_raw_fd()) {
             self.arm_anew();
         }
     }
@@ -309,15 +297,15 @@ impl RecvOp {
 
     // ---- arming ----
 
-    fn wait(self: &Rc<Self>, cx: &mut Context<'_>) {
-        let mut state = self.state.borrow_mut();
+    fn wait(&self, cx: &mut Context<'_>) {
+        let mut state = self.state().borrow_mut();
         state.waiters.register(cx.waker());
         self.want(state);
     }
 
     /// Somebody wants bytes and there are none.
     #[inline(always)]
-    fn want(self: &Rc<Self>, state: RefMut<'_, State>) {
+    fn want(&self, state: RefMut<'_, State>) {
         let is_idle = state.phase == Phase::Idle;
         drop(state);
         if self.reactor().is_closed() {
@@ -327,20 +315,18 @@ impl RecvOp {
         }
     }
 
-    fn arm(self: &Rc<Self>) {
+    fn arm(&self) {
         let form = self.choose_form();
-        self.form.set(form);
-        if form == Form::Heap {
-            // SAFETY: no op is in flight (the phase is Idle), so the buffer is ours.
-            unsafe { *self.heap.get() = Some(Box::new([0; HEAP_CHUNK])) };
-        }
-        let via = match form {
-            Form::Readiness => Via::Readiness,
-            Form::Multishot | Form::Single | Form::Heap => Via::Ring,
+        self.state().borrow_mut().form = form;
+        let reactor = self.reactor();
+        let key = match form {
+            Form::Multishot | Form::Single => reactor.submit(self.clone(), Via::Ring),
+            Form::Heap => reactor.submit(HeapRecv::new(self.clone()), Via::Ring),
+            Form::Readiness => reactor.submit(self.clone(), Via::Readiness),
         };
-        match self.reactor().submit(Rc::clone(self), via) {
+        match key {
             Some(key) => {
-                let mut state = self.state.borrow_mut();
+                let mut state = self.state().borrow_mut();
                 state.phase = Phase::InFlight(key);
                 self.set_hearing(&mut state, Hearing::default());
             }
@@ -350,7 +336,7 @@ impl RecvOp {
 
     /// Nothing will come any more.
     fn fail(&self, errno: i32) {
-        let mut state = self.state.borrow_mut();
+        let mut state = self.state().borrow_mut();
         state.phase = Phase::Idle;
         state.end.get_or_insert(End::Error(errno));
         let waiters = state.waiters.take();
@@ -364,7 +350,7 @@ impl RecvOp {
             Form::Readiness
         } else if self.reactor().pool().free() == 0 {
             Form::Heap
-        } else if features.multishot_recv.is_on() && self.state.borrow().paced == 0 {
+        } else if features.multishot_recv.is_on() && self.state().borrow().paced == 0 {
             Form::Multishot
         } else {
             Form::Single
@@ -373,11 +359,11 @@ impl RecvOp {
 
     /// Below the low-water mark the next bytes are fetched ahead of the reader.
     #[inline(always)]
-    fn fetch_ahead(self: &Rc<Self>, state: RefMut<'_, State>) {
+    fn fetch_ahead(&self, state: RefMut<'_, State>) {
         let fetch = state.eager
             && state.phase == Phase::Idle
             && state.end.is_none()
-            && state.unread <= self.low_water();
+            && state.unread.len() <= self.low_water();
         drop(state);
         if fetch {
             self.arm();
@@ -390,13 +376,13 @@ impl RecvOp {
         match state.phase {
             Phase::InFlight(key) => {
                 let high_water = self.reactor().limits.recv_high_water;
-                if state.unread >= high_water && !self.is_limited() {
+                if state.unread.len() >= high_water && !self.is_limited(state.form) {
                     Next::Pause(key)
                 } else {
                     Next::Nothing
                 }
             }
-            Phase::Idle if state.end.is_none() && !stopped => match self.form.get() {
+            Phase::Idle if state.end.is_none() && !stopped => match state.form {
                 _ if starved => Next::Feed,
                 Form::Multishot => Next::Rearm,
                 Form::Single | Form::Heap | Form::Readiness => Next::Nothing,
@@ -406,9 +392,9 @@ impl RecvOp {
     }
 
     #[cold]
-    fn go_on(self: &Rc<Self>, next: Next) {
+    fn go_on(&self, next: Next) {
         let counters = &self.reactor().counters;
-        let mut state = self.state.borrow_mut();
+        let mut state = self.state().borrow_mut();
         match next {
             Next::Nothing => {}
             Next::Pause(key) => {
@@ -439,7 +425,7 @@ impl RecvOp {
 
     /// Stops the op in flight; the next one starts when it is over.
     fn arm_anew(&self) {
-        let mut state = self.state.borrow_mut();
+        let mut state = self.state().borrow_mut();
         if let Phase::InFlight(key) = state.phase {
             state.eager = true;
             state.phase = Phase::Stopping(key);
@@ -450,8 +436,8 @@ impl RecvOp {
     }
 
     /// Whether the op in flight ends by itself before too much is unread.
-    fn is_limited(&self) -> bool {
-        self.form.get() == Form::Multishot && self.reactor().features().recv_limit.is_on()
+    fn is_limited(&self, form: Form) -> bool {
+        form == Form::Multishot && self.reactor().features().recv_limit.is_on()
     }
 
     fn low_water(&self) -> usize {
@@ -459,17 +445,45 @@ impl RecvOp {
     }
 
     pub(crate) fn socket(&self) -> &Socket {
-        &self.socket
+        &self.0
+    }
+
+    fn state(&self) -> &RefCell<State> {
+        &self.0.endpoint().recv.0
     }
 
     fn reactor(&self) -> &Rc<Reactor> {
-        self.socket.reactor()
+        self.0.reactor()
+    }
+}
+
+impl From<Socket> for RecvOp {
+    fn from(socket: Socket) -> Self {
+        Self(socket)
+    }
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            unread: Unread::default(),
+            phase: Phase::default(),
+            form: Form::Multishot,
+            end: None,
+            eager: false,
+            paced: 0,
+            maybe_more: true,
+            hearing: Hearing::default(),
+            waiters: Waiters::default(),
+            owners: 0,
+            listed: 0,
+        }
     }
 }
 
 impl State {
     fn status(&self) -> Option<Status> {
-        if self.unread > 0 {
+        if !self.unread.is_empty() {
             Some(Status::Data)
         } else if self.end.is_some() {
             Some(Status::Ended)
@@ -496,126 +510,35 @@ impl State {
             Hearing::EmptiedTwice { .. } | Hearing::Proved => (Hearing::Proved, false),
         }
     }
-
-    /// Keeps a chunk. A reader that lags behind must not hold a whole pool buffer for each few bytes.
-    #[inline(always)]
-    fn push(&mut self, lease: Lease, pool: &Pool) {
-        self.unread += lease.len();
-        let small = lease.len() <= SMALL_CHUNK;
-        let lags = !self.queue.is_empty()
-            && (small && self.queue.len() >= LAG || lease.is_pooled() && pool.is_short());
-        if lags || small && self.spill.is_some() {
-            let spill = self.spill.get_or_insert_default();
-            spill.extend_from_slice(&lease);
-            if spill.len() >= SPILL {
-                self.seal();
-            }
-            return;
-        }
-        self.seal();
-        lease.set_queued(true);
-        self.queue.push_back(lease);
-    }
-
-    /// Moves the spill to the end of the queue.
-    #[inline(always)]
-    fn seal(&mut self) {
-        if self.spill.is_some() {
-            self.seal_spill();
-        }
-    }
-
-    #[cold]
-    fn seal_spill(&mut self) {
-        if let Some(spill) = self.spill.take() {
-            self.queue.push_back(Lease::heap(*spill));
-        }
-    }
-
-    #[inline(always)]
-    fn pop(&mut self) -> Option<Lease> {
-        if self.queue.is_empty() {
-            self.seal();
-        }
-        let lease = self.queue.pop_front()?;
-        lease.set_queued(false);
-        self.unread -= lease.len();
-        Some(lease)
-    }
-
-    fn read(&mut self, buf: &mut [u8]) -> usize {
-        let mut copied = 0;
-        while copied < buf.len() {
-            if self.queue.is_empty() {
-                self.seal();
-            }
-            let Some(front) = self.queue.front_mut() else {
-                break;
-            };
-            let n = front.len().min(buf.len() - copied);
-            buf[copied..copied + n].copy_from_slice(&front[..n]);
-            copied += n;
-            if n < front.len() {
-                front.advance(n);
-            } else {
-                front.set_queued(false);
-                self.queue.pop_front();
-            }
-        }
-        self.unread -= copied;
-        copied
-    }
-
-    fn peek(&mut self, buf: &mut [u8]) -> usize {
-        self.seal();
-        let mut copied = 0;
-        for lease in self.queue.iter() {
-            let n = lease.len().min(buf.len() - copied);
-            buf[copied..copied + n].copy_from_slice(&lease[..n]);
-            copied += n;
-        }
-        copied
-    }
 }
 
-// SAFETY: the only pointer in an entry is that of `heap`, whose bytes are on the heap and are replaced only by `arm`
-// (nothing in flight then) or taken by `complete` (the op's only completion has arrived).
-unsafe impl Op for RecvOp {
-    fn ring_form(&self) -> squeue::Entry {
-        let fd = self.socket.as_raw_fd();
-        match self.form.get() {
-            Form::Multishot if self.is_limited() => {
-                let unread = self.state.borrow().unread;
+// ---- as an op; the entries point to nothing ----
+
+impl RecvOp {
+    pub(super) fn ring_form(&self) -> squeue::Entry {
+        let fd = self.0.as_raw_fd();
+        let state = self.state().borrow();
+        match state.form {
+            form @ Form::Multishot if self.is_limited(form) => {
                 let room = (self.reactor().limits.recv_high_water)
-                    .saturating_sub(unread)
+                    .saturating_sub(state.unread.len())
                     .max(1);
                 limited_form(fd, u32::try_from(room).unwrap_or(u32::MAX))
             }
             Form::Multishot | Form::Readiness => multishot_form(fd),
-            Form::Single => {
-                let is_empty = !self.state.borrow().maybe_more;
+            Form::Single | Form::Heap => {
+                let is_empty = !state.maybe_more;
                 single_form(fd, is_empty && self.reactor().features().poll_first.is_on())
-            }
-            Form::Heap => {
-                // SAFETY: `arm` has just put the buffer there, and nothing else refers to it.
-                let heap = unsafe { &mut *self.heap.get() };
-                match heap {
-                    Some(heap) => {
-                        opcode::Recv::new(types::Fd(fd), heap.as_mut_ptr(), HEAP_CHUNK as u32)
-                            .build()
-                    }
-                    None => opcode::Nop::new().build(), // never: see above
-                }
             }
         }
     }
 
-    fn interest(&self) -> (RawFd, Interest) {
-        (self.socket.as_raw_fd(), Interest::Readable)
+    pub(super) fn interest(&self) -> (RawFd, Interest) {
+        (self.0.as_raw_fd(), Interest::Readable)
     }
 
-    fn attempt(&self, pool: &Rc<Pool>) -> Option<Completion> {
-        let fd = self.socket.as_raw_fd();
+    pub(super) fn attempt(&self, pool: &Rc<Pool>) -> Option<Completion> {
+        let fd = self.0.as_raw_fd();
         let system = self.reactor().system();
         let mut result = None;
         let buffer = pool.fill(|bytes| {
@@ -631,13 +554,14 @@ unsafe impl Op for RecvOp {
         Some(Completion::once(result?, buffer))
     }
 
-    fn complete(self: Rc<Self>, done: Completion) {
+    #[inline(always)] // one caller, once for each message
+    pub(super) fn complete(&self, done: Completion) {
         let pool = self.reactor().pool();
-        let mut state = self.state.borrow_mut();
+        let mut state = self.state().borrow_mut();
         let stopped = matches!(state.phase, Phase::Stopping(_));
         if !done.more {
             state.phase = Phase::Idle;
-            if self.form.get() == Form::Single {
+            if state.form == Form::Single {
                 state.paced = state.paced.saturating_sub(1);
             }
         }
@@ -650,16 +574,7 @@ unsafe impl Op for RecvOp {
         self.set_hearing(&mut state, hearing);
         let mut starved = false;
         match (done.result, done.buffer) {
-            (1.., Some(lease)) => state.push(lease, pool),
-            (n @ 1.., None) if self.form.get() == Form::Heap => {
-                // SAFETY: the op's only completion is here, so the kernel is done with the buffer.
-                let heap = unsafe { &mut *self.heap.get() };
-                if let Some(bytes) = heap.take() {
-                    let mut bytes = Vec::from(bytes as Box<[u8]>);
-                    bytes.truncate(n as usize);
-                    state.push(Lease::heap(bytes), pool);
-                }
-            }
+            (1.., Some(lease)) => state.unread.push(lease, pool),
             (0, _) => state.end = Some(End::Eof),
             (result, _) => match -result {
                 libc::ENOBUFS => starved = true,
@@ -672,13 +587,13 @@ unsafe impl Op for RecvOp {
         if deaf && !stopped {
             drop(state);
             self.arm_anew();
-            state = self.state.borrow_mut();
+            state = self.state().borrow_mut();
         }
         let next = self.next(&state, starved, stopped);
         if next != Next::Nothing {
             drop(state);
             self.go_on(next);
-            state = self.state.borrow_mut();
+            state = self.state().borrow_mut();
         }
         // A waiter that finds nothing would only go back to sleep, unless it waits for the op's end.
         if state.status().is_some() || state.phase == Phase::Idle {
@@ -725,18 +640,6 @@ const RECVSEND_POLL_FIRST: u16 = 1 << 0;
 
 /// Chunks that a multishot takes before it lets others go first (the kernel's `MULTISHOT_MAX_RETRY`).
 const ONE_GO: u8 = 32;
-
-/// What a socket receives at most at once while the pool is empty.
-const HEAP_CHUNK: usize = 4096;
-
-/// Unread chunks after which small ones are copied together.
-const LAG: usize = 4;
-
-/// A chunk that is cheap to copy.
-const SMALL_CHUNK: usize = 4096;
-
-/// How much is copied together.
-const SPILL: usize = 16 * 1024;
 
 /// Single-shot receives after a pause, before the next multishot: one multishot may deliver 33 chunks before it
 /// can be stopped.

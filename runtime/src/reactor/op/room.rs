@@ -17,11 +17,11 @@ use crate::reactor::pool::Pool;
 /// once and then of room only.
 pub(crate) struct RoomOp {
     /// Held, as nobody else may hold it: the owner of an outbox may be gone before it is empty.
-    send: Rc<SendOp>,
+    send: SendOp,
 }
 
 impl RoomOp {
-    pub(crate) fn new(send: Rc<SendOp>) -> Rc<Self> {
+    pub(crate) fn new(send: SendOp) -> Rc<Self> {
         Rc::new(Self { send })
     }
 

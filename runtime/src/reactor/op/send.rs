@@ -28,14 +28,16 @@ use super::spares::Spares;
 use super::{Completion, Interest, Key, Op, Via};
 use crate::reactor::pool::Pool;
 use crate::reactor::send_buf::SendBuf;
-use crate::reactor::socket::Socket;
+use crate::reactor::socket::{Endpoint, Socket};
 use crate::reactor::{Alarm, Reactor, Waiters};
 
-/// The sending side of one socket.
-pub(crate) struct SendOp {
-    socket: Socket,
-    state: RefCell<State>,
-}
+/// The sending side of one socket, as its outboxes and the reactor know it: a reference to the socket.
+#[derive(Clone)]
+pub(crate) struct SendOp(Socket);
+
+/// What a socket holds of it.
+#[derive(Default)]
+pub(crate) struct SendSide(RefCell<State>);
 
 #[derive(Default)]
 struct State {
@@ -43,13 +45,13 @@ struct State {
     outgoing: Option<Box<Outgoing>>,
     /// The last send went short: the socket's buffer is full, so the next one waits for room.
     blocked: bool,
-    /// The op that tells of room.
-    room: Option<Key>,
     dirty: bool,
     shutdown_on_drop: bool,
     error: Option<NonZeroI32>,
     ending: Ending,
     owner: Owner,
+    /// Outboxes of the socket.
+    owners: u16,
     waiters: Waiters,
 }
 
@@ -75,11 +77,20 @@ enum Owner {
 }
 
 impl SendOp {
-    pub(crate) fn new(socket: Socket) -> Rc<Self> {
-        Rc::new(Self {
-            socket,
-            state: RefCell::default(),
-        })
+    /// The sending side of a socket, for one outbox more.
+    pub(crate) fn new(socket: Socket) -> Self {
+        let op = Self(socket);
+        let mut state = op.state().borrow_mut();
+        state.owners = state.owners.saturating_add(1);
+        if state.owner == Owner::Draining {
+            op.reactor().drain_ended();
+        }
+        if state.owners == 1 {
+            state.owner = Owner::Present;
+            state.shutdown_on_drop = false;
+        }
+        drop(state);
+        op
     }
 
     // ---- for the writer ----
@@ -87,7 +98,7 @@ impl SendOp {
     /// Whether a write would be taken now; an error that ended the direction is told here, to every writer.
     #[inline]
     pub(crate) fn check_writable(&self) -> Option<io::Result<()>> {
-        let state = self.state.borrow();
+        let state = self.state().borrow();
         let error = match state.error {
             Some(errno) => errno.get(),
             None if state.ending != Ending::Open => libc::EPIPE,
@@ -114,9 +125,9 @@ impl SendOp {
 
     /// Copies as much of `buf` as there is room for. Call it when writable.
     #[inline(always)]
-    pub(crate) fn write(self: &Rc<Self>, buf: &[u8]) -> usize {
+    pub(crate) fn write(&self, buf: &[u8]) -> usize {
         let reactor = self.reactor();
-        let mut state = self.state.borrow_mut();
+        let mut state = self.state().borrow_mut();
         if buf.is_empty() {
             return 0;
         }
@@ -131,13 +142,13 @@ impl SendOp {
     }
 
     /// Queues a whole buffer without copying it. Call it when writable.
-    pub(crate) fn send(self: &Rc<Self>, buf: SendBuf) {
+    pub(crate) fn send(&self, buf: SendBuf) {
         let bytes = buf.as_ref();
         if bytes.is_empty() {
             return;
         }
         let spares = &self.reactor().spares;
-        let mut state = self.state.borrow_mut();
+        let mut state = self.state().borrow_mut();
         let outgoing = state.outgoing(spares);
         if bytes.len() <= SMALL {
             // Cheaper than a slice of its own, and a lease goes back to the pool right now.
@@ -151,7 +162,7 @@ impl SendOp {
     /// Waits until there is room again.
     pub(crate) fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.check_writable() {
-            Some(Err(_)) if self.state.borrow().error.is_none() => Poll::Ready(Ok(())),
+            Some(Err(_)) if self.state().borrow().error.is_none() => Poll::Ready(Ok(())),
             Some(ready) => Poll::Ready(ready),
             None => {
                 self.wait(cx);
@@ -161,17 +172,17 @@ impl SendOp {
     }
 
     pub(crate) fn queued(&self) -> usize {
-        self.state.borrow().queued()
+        self.state().borrow().queued()
     }
 
     /// Waits until everything is handed to the kernel.
     pub(crate) fn poll_drain(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let state = self.state.borrow();
+        let state = self.state().borrow();
         if let Some(errno) = state.error {
             return Poll::Ready(Err(io::Error::from_raw_os_error(errno.get())));
         }
         // Drained is also: nothing of this outbox is in flight.
-        if state.queued() == 0 && state.room.is_none() {
+        if state.queued() == 0 && state.room().is_none() {
             return Poll::Ready(Ok(()));
         }
         if !self.reactor().is_at_home() {
@@ -185,7 +196,7 @@ impl SendOp {
 
     /// Waits until everything is handed to the kernel, then ends the write direction, once.
     pub(crate) fn poll_shutdown(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut state = self.state.borrow_mut();
+        let mut state = self.state().borrow_mut();
         match state.ending {
             Ending::Done => return Poll::Ready(Ok(())),
             Ending::Open => state.ending = Ending::Wanted,
@@ -197,13 +208,17 @@ impl SendOp {
     }
 
     pub(crate) fn shutdown_on_drop(&self, shutdown: bool) {
-        self.state.borrow_mut().shutdown_on_drop = shutdown;
+        self.state().borrow_mut().shutdown_on_drop = shutdown;
     }
 
-    /// The owner is gone. What is queued is drained in the background; then the write direction ends, if that was
-    /// asked for (otherwise the last owner of the descriptor ends both by closing it).
-    pub(crate) fn disown(self: &Rc<Self>) {
-        let mut state = self.state.borrow_mut();
+    /// An outbox is gone. After the last one what is queued is drained in the background; then the write direction ends,
+    /// if that was asked for (otherwise the last owner of the descriptor ends both by closing it).
+    pub(crate) fn disown(&self) {
+        let mut state = self.state().borrow_mut();
+        state.owners -= 1;
+        if state.owners > 0 {
+            return;
+        }
         let shutdown = state.shutdown_on_drop;
         let waiters = state.waiters.take();
         if shutdown && state.ending == Ending::Open {
@@ -231,13 +246,13 @@ impl SendOp {
     }
 
     fn wait(&self, cx: &mut Context<'_>) {
-        self.state.borrow_mut().waiters.register(cx.waker());
+        self.state().borrow_mut().waiters.register(cx.waker());
         self.await_silent();
     }
 
     /// Makes the end of a silent send known soon, if one is in flight.
     fn await_silent(&self) {
-        let state = self.state.borrow();
+        let state = self.state().borrow();
         if (state.flight()).is_some_and(|flight| flight.kind == Kind::Silent) {
             self.reactor().stay_awake();
         }
@@ -245,13 +260,13 @@ impl SendOp {
 
     /// Ends the write direction.
     fn end(&self) -> io::Result<()> {
-        let mut state = self.state.borrow_mut();
+        let mut state = self.state().borrow_mut();
         if mem::replace(&mut state.ending, Ending::Done) == Ending::Done {
             return Ok(());
         }
         drop(state);
         // A direct call: through the ring it would run on a kernel thread and cost ten times as much.
-        match self.socket.shutdown(Shutdown::Write) {
+        match self.0.shutdown(Shutdown::Write) {
             // The peer has reset the connection: there is no direction left to end.
             Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => Ok(()),
             ended => ended,
@@ -259,14 +274,18 @@ impl SendOp {
     }
 
     #[inline(always)]
-    fn mark_dirty(self: &Rc<Self>, state: &mut State) {
+    fn mark_dirty(&self, state: &mut State) {
         if state.queued() > 0 && state.flight().is_none() && !mem::replace(&mut state.dirty, true) {
-            self.reactor().mark_dirty(Rc::clone(self));
+            self.reactor().mark_dirty(self.clone());
         }
     }
 
     pub(crate) fn socket(&self) -> &Socket {
-        &self.socket
+        &self.0
+    }
+
+    fn state(&self) -> &RefCell<State> {
+        &self.0.endpoint().send.0
     }
 
     fn high_water(&self) -> usize {
@@ -274,15 +293,15 @@ impl SendOp {
     }
 
     fn reactor(&self) -> &Rc<Reactor> {
-        self.socket.reactor()
+        self.0.reactor()
     }
 
     // ---- for the reactor ----
 
     /// Sends what is queued. Called once a turn, when all writers have had their say.
     #[inline(always)] // one caller, once for each message
-    pub(crate) fn flush(self: Rc<Self>, reactor: &Reactor) {
-        let mut state = self.state.borrow_mut();
+    pub(crate) fn flush(self, reactor: &Reactor) {
+        let mut state = self.state().borrow_mut();
         state.dirty = false;
         if state.owner == Owner::Abandoned {
             drop(state);
@@ -308,7 +327,7 @@ impl SendOp {
         }
         outgoing.take_off(kind, &reactor.spares);
         if kind == Kind::Silent {
-            let entry = outgoing.ring_form(self.socket.as_raw_fd());
+            let entry = outgoing.ring_form(self.0.as_raw_fd());
             drop(state);
             if let Err(this) = reactor.submit_silently(self, entry) {
                 this.give_up(libc::ECANCELED);
@@ -320,7 +339,7 @@ impl SendOp {
     }
 
     /// Submits a send that leaves a completion.
-    fn submit(self: &Rc<Self>, kind: Kind) {
+    fn submit(&self, kind: Kind) {
         let reactor = self.reactor();
         let via = if kind == Kind::Prompt && reactor.features().multishot_poll.is_on() {
             // It does not wait, so it needs no kernel that can.
@@ -328,17 +347,17 @@ impl SendOp {
         } else {
             reactor.via()
         };
-        let Some(key) = reactor.submit(Rc::clone(self), via) else {
+        let Some(key) = reactor.submit(Rc::clone(self.0.endpoint()), via) else {
             return self.give_up(libc::ECANCELED);
         };
-        if let Some(outgoing) = &mut self.state.borrow_mut().outgoing {
+        if let Some(outgoing) = &mut self.state().borrow_mut().outgoing {
             outgoing.name_flight(key);
         }
     }
 
     /// A silent send was executed in full, and there is no completion.
-    pub(crate) fn settled(self: Rc<Self>) {
-        let mut state = self.state.borrow_mut();
+    pub(crate) fn settled(self) {
+        let mut state = self.state().borrow_mut();
         let Some(flight) = state.land(&self.reactor().spares) else {
             return;
         };
@@ -347,25 +366,32 @@ impl SendOp {
     }
 
     /// Arms the op that tells of room, unless it is.
-    fn await_room(self: &Rc<Self>) {
-        if self.state.borrow().room.is_some() {
+    fn await_room(&self) {
+        if self.state().borrow().room().is_some() {
             return;
         }
-        let room = RoomOp::new(Rc::clone(self));
-        match self.reactor().submit(room, Via::Ring) {
-            Some(key) => self.state.borrow_mut().room = Some(key),
-            None => self.give_up(libc::ECANCELED),
+        let room = RoomOp::new(self.clone());
+        let Some(key) = self.reactor().submit(room, Via::Ring) else {
+            return self.give_up(libc::ECANCELED);
+        };
+        if let Some(outgoing) = &mut self.state().borrow_mut().outgoing {
+            outgoing.room = Some(key);
         }
     }
 
     /// There may be room; more such news follow, or not.
-    pub(crate) fn room(self: &Rc<Self>, more: bool) {
-        let mut state = self.state.borrow_mut();
-        if !more {
-            state.room = None;
-        }
+    pub(crate) fn room(&self, more: bool) {
+        let mut state = self.state().borrow_mut();
         state.blocked = false;
         let drained = state.queued() == 0;
+        if !more && let Some(mut outgoing) = state.outgoing.take() {
+            outgoing.room = None;
+            if drained {
+                self.reactor().spares.put_outgoing(outgoing);
+            } else {
+                state.outgoing = Some(outgoing);
+            }
+        }
         // What the kernel may still read is given up when it has landed.
         let is_idle = state.flight().is_none();
         drop(state);
@@ -373,7 +399,7 @@ impl SendOp {
         if closed && !drained && is_idle {
             self.give_up(libc::ECANCELED);
         }
-        let mut state = self.state.borrow_mut();
+        let mut state = self.state().borrow_mut();
         self.mark_dirty(&mut state);
         if closed || drained && !more {
             self.wake(state);
@@ -382,18 +408,18 @@ impl SendOp {
 
     /// Takes `sent` bytes off the queue and sees what is next.
     #[inline(always)]
-    fn sent<'a>(
-        self: &'a Rc<Self>,
-        mut state: RefMut<'a, State>,
-        sent: usize,
-    ) -> RefMut<'a, State> {
+    fn sent<'a>(&'a self, mut state: RefMut<'a, State>, sent: usize) -> RefMut<'a, State> {
         let spares = &self.reactor().spares;
         let done = match &mut state.outgoing {
             Some(outgoing) => outgoing.consume(sent, spares),
             None => None,
         };
         let drained = state.queued() == 0;
-        if drained && let Some(outgoing) = state.outgoing.take() {
+        let room = state.room();
+        if drained
+            && room.is_none()
+            && let Some(outgoing) = state.outgoing.take()
+        {
             spares.put_outgoing(outgoing);
         }
         if let Some(mut done) = done {
@@ -401,39 +427,38 @@ impl SendOp {
             // The destructor of an owned buffer is the user's code.
             done.clear();
             spares.put_done(done);
-            state = self.state.borrow_mut();
+            state = self.state().borrow_mut();
         }
         // Also if nobody waits for the end any more: writes fail since it was asked for, and the peer waits for it.
         let ends = state.ending == Ending::Wanted;
         if !drained {
             self.mark_dirty(&mut state);
-        } else if ends || state.owner != Owner::Present || state.room.is_some() {
+        } else if ends || state.owner != Owner::Present || room.is_some() {
             drop(state);
-            self.drained(ends);
-            state = self.state.borrow_mut();
+            self.drained(ends, room);
+            state = self.state().borrow_mut();
         }
         state
     }
 
     /// The owner is gone and the peer has not taken everything yet: that is borne with for a while.
-    fn linger(self: &Rc<Self>) {
-        let this: Rc<dyn Alarm> = Rc::clone(self) as _;
+    fn linger(&self) {
+        let this: Rc<dyn Alarm> = Rc::clone(self.0.endpoint()) as _;
         let reactor = self.reactor();
         reactor.set_alarm(reactor.limits.linger, Rc::downgrade(&this));
     }
 
-    /// The queue is empty.
-    fn drained(&self, ends: bool) {
+    /// The queue is empty, and no news of room are needed any more.
+    fn drained(&self, ends: bool, room: Option<Key>) {
         if ends {
             // It only fails if the peer is gone, which has no use for the end anyway.
             let _ = self.end();
         }
-        let mut state = self.state.borrow_mut();
+        let mut state = self.state().borrow_mut();
         if matches!(state.owner, Owner::Draining | Owner::Abandoned) {
             state.owner = Owner::Gone;
             self.reactor().drain_ended();
         }
-        let room = state.room;
         drop(state);
         if let Some(key) = room {
             // Its last completion takes it away.
@@ -443,12 +468,64 @@ impl SendOp {
 
     /// No byte will go out any more.
     fn give_up(&self, errno: i32) {
-        let mut state = self.state.borrow_mut();
+        let mut state = self.state().borrow_mut();
         state.error = NonZeroI32::new(errno);
+        let room = state.room();
         let unsent = state.outgoing.take();
         drop(state);
         drop(unsent);
-        self.drained(false);
+        self.drained(false, room);
+    }
+
+    /// A send has left a completion.
+    pub(crate) fn complete(&self, done: Completion) {
+        let reactor = Rc::clone(self.reactor());
+        let mut state = self.state().borrow_mut();
+        let Some(flight) = state.land(&reactor.spares) else {
+            return;
+        };
+        if flight.kind == Kind::Silent {
+            reactor.counters.short_sends.add(1);
+        }
+        let sent = usize::try_from(done.result).unwrap_or(0);
+        state.blocked =
+            sent < flight.bytes && flight.kind != Kind::Armed || done.result == -libc::EAGAIN;
+        let stuck = state.blocked && state.owner == Owner::Draining;
+        let error = match -done.result {
+            _ if state.owner == Owner::Abandoned => Some(libc::ECANCELED),
+            ..=0 | libc::EAGAIN | libc::EINTR => None,
+            // Not by us: somebody else has let go of the same descriptor.
+            libc::ECANCELED if !reactor.is_closed() => None,
+            errno => Some(errno),
+        };
+        match error {
+            None => drop(self.sent(state, sent)),
+            Some(errno) => {
+                drop(state);
+                self.give_up(errno);
+            }
+        }
+        if stuck {
+            self.linger();
+        }
+        self.wake(self.state().borrow_mut());
+    }
+
+    /// The linger is over and the peer has still not taken everything: the rest is dropped.
+    fn abandon(&self) {
+        let mut state = self.state().borrow_mut();
+        if state.owner != Owner::Draining {
+            return;
+        }
+        tracing::debug!("unsent bytes of a closed socket are dropped after the linger");
+        state.owner = Owner::Abandoned;
+        let key = state.flight().map(|flight| flight.key);
+        drop(state);
+        match key {
+            // Its completion gives up the rest.
+            Some(key) => self.reactor().cancel(key),
+            None => self.give_up(libc::ECANCELED),
+        }
     }
 
     /// Whoever waits for room or for the drain finds it; the others wait on.
@@ -470,6 +547,11 @@ impl State {
         self.outgoing
             .as_ref()
             .map_or(0, |outgoing| outgoing.queued())
+    }
+
+    /// The op that tells of room.
+    fn room(&self) -> Option<Key> {
+        self.outgoing.as_ref()?.room
     }
 
     #[inline]
@@ -510,76 +592,34 @@ impl State {
 
 // SAFETY: an entry points to what `Outgoing::ring_form` says, which stays until the flight lands. It lands when the op has
 // ended, and what is given up is not in flight, or was never submitted.
-unsafe impl Op for SendOp {
-    #[inline(always)]
+/// The send of a socket, where it leaves a completion and so needs a slot.
+unsafe impl Op for Endpoint {
     fn ring_form(&self) -> squeue::Entry {
-        match &self.state.borrow().outgoing {
-            Some(outgoing) => outgoing.ring_form(self.socket.as_raw_fd()),
+        match &self.send.0.borrow().outgoing {
+            Some(outgoing) => outgoing.ring_form(self.as_raw_fd()),
             None => opcode::Nop::new().build(), // never: `flush` has just seen it
         }
     }
 
     fn interest(&self) -> (RawFd, Interest) {
-        (self.socket.as_raw_fd(), Interest::Writable)
+        (self.as_raw_fd(), Interest::Writable)
     }
 
     fn attempt(&self, _: &Rc<Pool>) -> Option<Completion> {
-        let state = self.state.borrow();
+        let state = self.send.0.borrow();
         let outgoing = state.outgoing.as_ref()?;
-        let sent = outgoing.attempt(self.socket.as_raw_fd(), self.reactor().system());
+        let sent = outgoing.attempt(self.as_raw_fd(), self.reactor().system());
         sent.map(|result| Completion::once(result, None))
     }
 
     fn complete(self: Rc<Self>, done: Completion) {
-        let reactor = Rc::clone(self.reactor());
-        let mut state = self.state.borrow_mut();
-        let Some(flight) = state.land(&reactor.spares) else {
-            return;
-        };
-        if flight.kind == Kind::Silent {
-            reactor.counters.short_sends.add(1);
-        }
-        let sent = usize::try_from(done.result).unwrap_or(0);
-        state.blocked =
-            sent < flight.bytes && flight.kind != Kind::Armed || done.result == -libc::EAGAIN;
-        let stuck = state.blocked && state.owner == Owner::Draining;
-        let error = match -done.result {
-            _ if state.owner == Owner::Abandoned => Some(libc::ECANCELED),
-            ..=0 | libc::EAGAIN | libc::EINTR => None,
-            // Not by us: somebody else has let go of the same descriptor.
-            libc::ECANCELED if !reactor.is_closed() => None,
-            errno => Some(errno),
-        };
-        match error {
-            None => drop(self.sent(state, sent)),
-            Some(errno) => {
-                drop(state);
-                self.give_up(errno);
-            }
-        }
-        if stuck {
-            self.linger();
-        }
-        self.wake(self.state.borrow_mut());
+        SendOp(Socket::from(self)).complete(done);
     }
 }
 
-impl Alarm for SendOp {
-    /// The linger is over and the peer has still not taken everything: the rest is dropped.
+impl Alarm for Endpoint {
     fn ring(self: Rc<Self>) {
-        let mut state = self.state.borrow_mut();
-        if state.owner != Owner::Draining {
-            return;
-        }
-        tracing::debug!("unsent bytes of a closed socket are dropped after the linger");
-        state.owner = Owner::Abandoned;
-        let key = state.flight().map(|flight| flight.key);
-        drop(state);
-        match key {
-            // Its completion gives up the rest.
-            Some(key) => self.reactor().cancel(key),
-            None => self.give_up(libc::ECANCELED),
-        }
+        SendOp(Socket::from(self)).abandon();
     }
 }
 

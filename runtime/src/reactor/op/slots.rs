@@ -1,11 +1,10 @@
 //! Slots: the life of an op between its submission and its final completion.
 
 use std::os::fd::RawFd;
-use std::rc::Rc;
 
 use slab::Slab;
 
-use super::{Interest, Op};
+use super::{InFlight, Interest};
 use crate::reactor::silent::SILENT;
 
 /// The name of one submission of an op: its slot and the slot's generation. It is the `user_data` of the SQE.
@@ -124,7 +123,7 @@ pub(crate) enum Via {
 }
 
 struct Slot {
-    op: Rc<dyn Op>,
+    op: InFlight,
     generation: u32,
     state: State,
     via: Via,
@@ -140,12 +139,12 @@ pub(crate) struct Slots {
 /// What the reactor does with a completion. Carries the op, so that it is called without a borrow of the slots.
 #[must_use]
 pub(crate) enum Next {
-    Deliver(Rc<dyn Op>),
-    Reclaim(Rc<dyn Op>),
+    Deliver(InFlight),
+    Reclaim(InFlight),
     /// The readiness that the op waited for is there: attempt it.
-    Attempt(Rc<dyn Op>),
+    Attempt(InFlight),
     /// Nobody waits for the op any more, and it holds nothing.
-    Drop(Rc<dyn Op>),
+    Drop(InFlight),
     /// No such op: its slot was freed, or the number never was one of ours.
     Unknown,
 }
@@ -153,7 +152,7 @@ pub(crate) enum Next {
 impl Slots {
     /// Takes a slot, or gives the op back when all 2³² − 1 of them are taken.
     #[inline(always)]
-    pub(crate) fn insert(&mut self, op: Rc<dyn Op>, via: Via) -> Option<Key> {
+    pub(crate) fn insert(&mut self, op: InFlight, via: Via) -> Option<Key> {
         let index = u32::try_from(self.slab.vacant_key()).ok()?;
         // Never zero, so that no op's `user_data` is.
         self.next_generation = (self.next_generation.wrapping_add(1) & MAX_GENERATION).max(1);
@@ -175,14 +174,14 @@ impl Slots {
         };
         // Readiness is not the op's own completion, unless it failed: the op goes on in its attempt form.
         if slot.via == Via::Readiness && slot.state == State::Armed && !failed {
-            return Next::Attempt(Rc::clone(&slot.op));
+            return Next::Attempt(slot.op.clone());
         }
         let via = slot.via;
         let (state, effect) = transition(slot.state, Event::Completed { last: !more });
         let op = match state {
             Some(state) => {
                 slot.state = state;
-                Rc::clone(&slot.op)
+                slot.op.clone()
             }
             None => self.slab.remove(key.index as usize).op,
         };
@@ -204,7 +203,7 @@ impl Slots {
 
     /// Takes the op out of its slot.
     #[inline(always)]
-    fn remove(&mut self, key: Key) -> Option<Rc<dyn Op>> {
+    fn remove(&mut self, key: Key) -> Option<InFlight> {
         self.find(key)?;
         Some(self.slab.remove(key.index as usize).op)
     }
@@ -257,7 +256,9 @@ const MAX_GENERATION: u32 = u32::MAX >> 2;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reactor::op::Completion;
+    use std::rc::Rc;
+
+    use crate::reactor::op::{Completion, Op};
     use crate::reactor::pool::Pool;
 
     struct Inert;
@@ -279,7 +280,7 @@ mod tests {
 
     fn armed() -> (Slots, Key) {
         let mut slots = Slots::default();
-        let key = slots.insert(Rc::new(Inert), Via::Ring).unwrap();
+        let key = slots.insert(Rc::new(Inert).into(), Via::Ring).unwrap();
         (slots, key)
     }
 
@@ -335,7 +336,7 @@ mod tests {
     #[test]
     fn readiness_for_an_orphan_is_not_taken_for_its_result() {
         let mut slots = Slots::default();
-        let key = slots.insert(Rc::new(Inert), Via::Readiness).unwrap();
+        let key = slots.insert(Rc::new(Inert).into(), Via::Readiness).unwrap();
         assert!(slots.release(key));
         assert!(matches!(slots.completed(key, false, false), Next::Drop(_)));
         assert_eq!(slots.len(), 0);
@@ -345,7 +346,7 @@ mod tests {
     fn a_stale_key_reaches_nobody() {
         let (mut slots, stale) = armed();
         let _ = slots.completed(stale, false, false);
-        let fresh = slots.insert(Rc::new(Inert), Via::Ring).unwrap();
+        let fresh = slots.insert(Rc::new(Inert).into(), Via::Ring).unwrap();
         assert_eq!(stale.index, fresh.index);
         assert!(matches!(
             slots.completed(stale, false, false),

@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 
-/// First in, first out. Most sockets never hold more than one chunk, so the first one lives inside; an idle
-/// connection then owns no queue on the heap.
+/// First in, first out. Most queues never hold more than one item, so the first one lives inside; a descriptor with one
+/// that waits then owns no queue on the heap.
 #[derive(Debug)]
-pub(crate) struct Fifo<T> {
+pub(super) struct Fifo<T> {
     first: Option<T>,
-    /// Boxed, as it is nearly always empty: a word, not four, in every socket.
+    /// Boxed, as it is nearly always empty: a word, not four, for every descriptor.
     #[expect(clippy::box_collection, reason = "see above")]
     rest: Option<Box<VecDeque<T>>>,
 }
@@ -23,7 +23,7 @@ impl<T> Default for Fifo<T> {
 
 impl<T> Fifo<T> {
     #[inline(always)]
-    pub(crate) fn push_back(&mut self, item: T) {
+    pub(super) fn push_back(&mut self, item: T) {
         // The rest is empty whenever the first place is.
         if self.first.is_none() {
             self.first = Some(item);
@@ -32,20 +32,14 @@ impl<T> Fifo<T> {
         }
     }
 
-    pub(crate) fn push_front(&mut self, item: T) {
-        if let Some(first) = self.first.replace(item) {
-            self.rest.get_or_insert_default().push_front(first);
-        }
-    }
-
     #[inline(always)]
-    pub(crate) fn pop_front(&mut self) -> Option<T> {
+    pub(super) fn pop_front(&mut self) -> Option<T> {
         let next = self.rest.as_mut().and_then(|rest| rest.pop_front());
         std::mem::replace(&mut self.first, next)
     }
 
     /// Takes out the first item that equals `item`. Whether there was one.
-    pub(crate) fn remove(&mut self, item: &T) -> bool
+    pub(super) fn remove(&mut self, item: &T) -> bool
     where
         T: PartialEq,
     {
@@ -62,23 +56,11 @@ impl<T> Fifo<T> {
         }
     }
 
-    pub(crate) fn front_mut(&mut self) -> Option<&mut T> {
-        self.first.as_mut()
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> + Clone {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> + Clone {
         (self.first.iter()).chain(self.rest.iter().flat_map(|rest| rest.iter()))
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        (self.first.iter_mut()).chain(self.rest.iter_mut().flat_map(|rest| rest.iter_mut()))
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        usize::from(self.first.is_some()) + self.rest.as_ref().map_or(0, |rest| rest.len())
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.first.is_none()
     }
 }
@@ -93,13 +75,9 @@ mod tests {
         let mut model = VecDeque::new();
         for step in 0..1000_u32 {
             match step.wrapping_mul(2_654_435_761) % 8 {
-                0..=2 => {
+                0..=3 => {
                     fifo.push_back(step);
                     model.push_back(step);
-                }
-                3 => {
-                    fifo.push_front(step);
-                    model.push_front(step);
                 }
                 4 => {
                     let item = step.wrapping_sub(2);
@@ -110,9 +88,7 @@ mod tests {
                 _ => assert_eq!(fifo.pop_front(), model.pop_front()),
             }
             assert!(fifo.iter().eq(&model));
-            assert_eq!(fifo.len(), model.len());
             assert_eq!(fifo.is_empty(), model.is_empty());
-            assert_eq!(fifo.front_mut(), model.front_mut());
         }
     }
 }
