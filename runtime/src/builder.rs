@@ -18,7 +18,7 @@ use crate::error::{BuildError, Cause, variable};
 use crate::handle::Handle;
 use crate::reactor::driver::uring::Sizes;
 use crate::reactor::op::wake::Bell;
-use crate::reactor::pool::MAX_BUFFER_SIZE;
+use crate::reactor::pool::{MAX_BUFFER_SIZE, MAX_POOL_SIZE};
 use crate::reactor::probe::Disabled;
 use crate::reactor::{Limits, Reactor};
 use crate::watch::Watchdog;
@@ -244,8 +244,8 @@ impl Builder {
         self
     }
 
-    /// Receive buffers that a worker may have. Default: 256. It starts with at most 64 and takes more when they run
-    /// short.
+    /// Receive buffers that a worker may have, of at most 4 GiB in all. Default: 256. It starts with at most 64 and takes
+    /// more when they run short.
     pub fn buffers(mut self, count: u16) -> Self {
         self.limits.buffers = count;
         self
@@ -397,6 +397,12 @@ impl Builder {
         if limits.buffer_size > MAX_BUFFER_SIZE {
             return Err(invalid(format!(
                 "Builder::buffer_size must be at most {MAX_BUFFER_SIZE}"
+            )));
+        }
+        // A u16 times what was just checked.
+        if u64::from(limits.buffers) * limits.buffer_size as u64 > MAX_POOL_SIZE {
+            return Err(invalid(format!(
+                "Builder::buffers times Builder::buffer_size must be at most {MAX_POOL_SIZE}"
             )));
         }
         if self.worker_count() > MAX_WORKERS {

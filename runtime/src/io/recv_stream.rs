@@ -22,16 +22,13 @@ use super::{Inbox, Lease};
 /// See [`Lease`].
 #[derive(Debug)]
 pub struct RecvStream<'a> {
-    inbox: &'a Inbox,
-    ended: bool,
+    /// `None` once it has ended.
+    inbox: Option<&'a Inbox>,
 }
 
 impl<'a> RecvStream<'a> {
     pub(super) fn new(inbox: &'a Inbox) -> Self {
-        Self {
-            inbox,
-            ended: false,
-        }
+        Self { inbox: Some(inbox) }
     }
 }
 
@@ -39,17 +36,19 @@ impl Stream for RecvStream<'_> {
     type Item = io::Result<Lease>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if self.ended {
+        let Some(inbox) = self.inbox else {
             return Poll::Ready(None);
+        };
+        let next = std::task::ready!(inbox.poll_lease(cx));
+        if !matches!(next, Some(Ok(_))) {
+            self.inbox = None;
         }
-        let next = std::task::ready!(self.inbox.poll_lease(cx));
-        self.ended = !matches!(next, Some(Ok(_)));
         Poll::Ready(next)
     }
 }
 
 impl FusedStream for RecvStream<'_> {
     fn is_terminated(&self) -> bool {
-        self.ended
+        self.inbox.is_none()
     }
 }

@@ -18,7 +18,6 @@ mod tests;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io;
-use std::mem;
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::rc::Rc;
@@ -44,9 +43,13 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// When there is no address space for them.
+    /// When there is no address space for them, or more than [`MAX_BUFFER_SIZE`] and [`MAX_POOL_SIZE`] allow.
     pub(crate) fn new(count: u16, buffer_size: usize) -> io::Result<Rc<Self>> {
         let count = usize::from(count);
+        let is_too_large = |size: usize| size as u64 > MAX_POOL_SIZE;
+        if buffer_size > MAX_BUFFER_SIZE || is_too_large(count * buffer_size) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
         let pool = Self {
             memory: Memory::map(count * buffer_size)?,
             buffer_size,
@@ -134,25 +137,19 @@ impl Pool {
 
     fn lease(self: &Rc<Self>, id: u16, len: usize) -> Lease {
         self.leases[usize::from(id)].set(1);
-        Lease(Repr::Pooled {
-            part: Part {
-                id,
-                start: 0,
-                // Buffers are at most `MAX_BUFFER_SIZE` bytes.
-                len: len as u32,
-            },
+        Lease {
             pool: Rc::clone(self),
-        })
+            // All of the pool is at most `MAX_POOL_SIZE` bytes.
+            start: (usize::from(id) * self.buffer_size) as u32,
+            len: len as u32,
+        }
     }
 
-    /// The bytes that a lease shows.
+    /// The buffer that a lease is of.
     #[inline]
-    fn bytes(&self, Part { id, start, len }: Part) -> &[u8] {
-        // SAFETY: `start` and `len` stay within the `buffer_size` bytes of this buffer (see `Part`).
-        let start = unsafe { self.address(id).add(start as usize) };
-        // SAFETY: the bytes are initialised (mapped as zeros, then written by the kernel), and nobody writes them
-        // while a lease lives: only vacant buffers are provided or filled, and `leases` is above zero.
-        unsafe { std::slice::from_raw_parts(start.as_ptr(), len as usize) }
+    fn id(&self, start: u32) -> u16 {
+        // There are as many as a `u16` can name.
+        (start / self.buffer_size as u32) as u16
     }
 
     fn bear(&self, more: usize) {
@@ -206,55 +203,48 @@ impl fmt::Debug for Pool {
 /// # Ok::<_, std::io::Error>(()) })?;
 /// # Ok::<_, std::io::Error>(())
 /// ```
-pub struct Lease(Repr);
-
-/// Three words, as every socket has room for some.
-enum Repr {
-    Pooled {
-        part: Part,
-        pool: Rc<Pool>,
-    },
-    /// Copied out of the pool, or received without it.
-    Heap(Box<Bytes>),
-}
-
-/// The bytes `start..start + len` of a buffer, which stay within its `buffer_size` bytes.
-#[derive(Clone, Copy)]
-struct Part {
-    id: u16,
+pub struct Lease {
+    /// Two words in all, as sockets and futures have room for some. So bytes on the heap are a pool as well: one of a
+    /// single buffer, for themselves.
+    pool: Rc<Pool>,
+    /// Where in the pool's memory the bytes begin: within one buffer, also if there are none.
     start: u32,
+    /// How many of that buffer's bytes there are.
     len: u32,
 }
 
-impl Part {
-    /// Drops the first `n` bytes, which must be there.
-    fn advance(&mut self, n: usize) {
-        self.start += n as u32;
-        self.len -= n as u32;
-    }
-}
+const _: () = assert!(size_of::<io::Result<Lease>>() == 16);
 
 impl Lease {
-    /// Bytes that came by the heap.
+    /// Bytes that were copied out of the pool, or received without it.
     pub(crate) fn heap(bytes: Vec<u8>) -> Self {
-        Self(Repr::Heap(Box::new(bytes.into())))
+        let memory = Memory::heap(bytes.into());
+        let len = memory.len;
+        let pool = Pool {
+            buffer_size: len.max(1),
+            memory,
+            leases: [Cell::new(0)].into(),
+            vacant: RefCell::default(),
+            provided: Cell::new(0),
+            born: Cell::new(1),
+            queued: Cell::new(0),
+        };
+        Rc::new(pool).lease(0, len)
     }
 
     pub(crate) fn is_pooled(&self) -> bool {
-        matches!(self.0, Repr::Pooled { .. })
+        self.pool.memory.heap.is_none()
     }
 
     /// Notes that this lease waits unread in an inbox, or no longer does.
     #[inline]
     pub(crate) fn set_queued(&self, queued: bool) {
-        if let Repr::Pooled { pool, .. } = &self.0 {
-            let count = pool.queued.get();
-            pool.queued.set(if queued {
-                count + 1
-            } else {
-                count.saturating_sub(1)
-            });
-        }
+        let count = self.pool.queued.get();
+        self.pool.queued.set(if queued {
+            count + 1
+        } else {
+            count.saturating_sub(1)
+        });
     }
 
     /// Takes the first `n` bytes away into a lease of their own. No byte is copied.
@@ -269,22 +259,15 @@ impl Lease {
             "Lease::split_to: {n} of {} bytes",
             self.len()
         );
-        match &mut self.0 {
-            Repr::Heap(bytes) => Lease(Repr::Heap(Box::new(bytes.split_to(n)))),
-            Repr::Pooled { part, pool } => {
-                let leases = &pool.leases[usize::from(part.id)];
-                leases.set(leases.get() + 1);
-                let head = Repr::Pooled {
-                    part: Part {
-                        len: n as u32,
-                        ..*part
-                    },
-                    pool: Rc::clone(pool),
-                };
-                part.advance(n);
-                Lease(head)
-            }
-        }
+        let leases = &self.pool.leases[usize::from(self.pool.id(self.start))];
+        leases.set(leases.get() + 1);
+        let head = Lease {
+            pool: Rc::clone(&self.pool),
+            start: self.start,
+            len: n as u32,
+        };
+        self.advance(n);
+        head
     }
 
     /// Forgets the first `n` bytes.
@@ -299,9 +282,10 @@ impl Lease {
             "Lease::advance: {n} of {} bytes",
             self.len()
         );
-        match &mut self.0 {
-            Repr::Heap(bytes) => drop(bytes.split_to(n)),
-            Repr::Pooled { part, .. } => part.advance(n),
+        self.len -= n as u32;
+        if self.len > 0 {
+            // Otherwise the end might be the beginning of the next buffer.
+            self.start += n as u32;
         }
     }
 }
@@ -311,10 +295,11 @@ impl Deref for Lease {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        match &self.0 {
-            Repr::Heap(bytes) => bytes,
-            Repr::Pooled { part, pool } => pool.bytes(*part),
-        }
+        // SAFETY: `start` and `len` stay within one buffer, and so within the pool's memory.
+        let start = unsafe { self.pool.memory.start.add(self.start as usize) };
+        // SAFETY: the bytes are initialised (mapped as zeros, then written by the kernel, or the heap's), and nobody
+        // writes them while a lease lives: only vacant buffers are provided or filled, and `leases` is above zero.
+        unsafe { std::slice::from_raw_parts(start.as_ptr(), self.len as usize) }
     }
 }
 
@@ -341,10 +326,10 @@ impl From<Lease> for Vec<u8> {
 
 impl From<Lease> for Bytes {
     /// Copies the bytes, unless they were on the heap already.
-    fn from(mut lease: Lease) -> Self {
-        match &mut lease.0 {
-            Repr::Heap(bytes) => mem::take(bytes),
-            Repr::Pooled { .. } => Bytes::copy_from_slice(&lease),
+    fn from(lease: Lease) -> Self {
+        match &lease.pool.memory.heap {
+            Some(bytes) => bytes.slice_ref(&lease),
+            None => Bytes::copy_from_slice(&lease),
         }
     }
 }
@@ -352,23 +337,31 @@ impl From<Lease> for Bytes {
 impl Drop for Lease {
     #[inline]
     fn drop(&mut self) {
-        if let Repr::Pooled { part, pool } = &self.0 {
-            let leases = &pool.leases[usize::from(part.id)];
-            leases.set(leases.get() - 1);
-            if leases.get() == 0 {
-                pool.vacant.borrow_mut().push(part.id);
-            }
+        let id = self.pool.id(self.start);
+        let leases = &self.pool.leases[usize::from(id)];
+        leases.set(leases.get() - 1);
+        if leases.get() == 0 {
+            self.pool.vacant.borrow_mut().push(id);
         }
     }
 }
 
-/// Pages from the kernel, zeroed, taken only when touched.
+/// Pages from the kernel, zeroed, taken only when touched; or bytes on the heap, which nobody writes to any more.
 struct Memory {
     start: NonNull<u8>,
     len: usize,
+    heap: Option<Bytes>,
 }
 
 impl Memory {
+    fn heap(bytes: Bytes) -> Self {
+        Self {
+            start: NonNull::from(&*bytes).cast(),
+            len: bytes.len(),
+            heap: Some(bytes),
+        }
+    }
+
     fn map(len: usize) -> io::Result<Self> {
         // SAFETY: a new private mapping at an address of the kernel's choice touches nothing that exists.
         let start = unsafe {
@@ -388,7 +381,11 @@ impl Memory {
         // SAFETY: the range is the mapping made above.
         unsafe { libc::madvise(start, len, libc::MADV_NOHUGEPAGE) };
         match NonNull::new(start.cast()) {
-            Some(start) => Ok(Self { start, len }),
+            Some(start) => Ok(Self {
+                start,
+                len,
+                heap: None,
+            }),
             None => Err(io::ErrorKind::OutOfMemory.into()),
         }
     }
@@ -396,6 +393,9 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
+        if self.heap.is_some() {
+            return;
+        }
         // SAFETY: the range was mapped by `map`; every lease holds the pool, and the reactor lets go of the pool
         // only when the kernel has finished with its buffers (or leaks it).
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
@@ -405,5 +405,8 @@ impl Drop for Memory {
 /// Buffers that exist from the start.
 const FIRST_BUFFERS: usize = 64;
 
-/// A buffer's length travels in 32 bits, and no receive is larger than this anyway.
+/// No receive is larger than this anyway.
 pub(crate) const MAX_BUFFER_SIZE: usize = 1 << 30;
+
+/// The place of a byte has 32 bits in a lease.
+pub(crate) const MAX_POOL_SIZE: u64 = 4 << 30;

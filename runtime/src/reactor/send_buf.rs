@@ -20,7 +20,7 @@ pub struct SendBuf(Owned);
 #[derive(Debug)]
 enum Owned {
     Lease(Lease),
-    Vec(Vec<u8>),
+    /// Whatever else owns its bytes. A third kind would need a tag of its own, in each future that sends.
     Bytes(Bytes),
 }
 
@@ -40,7 +40,6 @@ impl AsRef<[u8]> for SendBuf {
     fn as_ref(&self) -> &[u8] {
         match &self.0 {
             Owned::Lease(lease) => lease,
-            Owned::Vec(bytes) => bytes,
             Owned::Bytes(bytes) => bytes,
         }
     }
@@ -54,19 +53,19 @@ impl From<Lease> for SendBuf {
 
 impl From<Vec<u8>> for SendBuf {
     fn from(bytes: Vec<u8>) -> Self {
-        Self(Owned::Vec(bytes))
+        Self::from(Bytes::from(bytes))
     }
 }
 
 impl From<Box<[u8]>> for SendBuf {
     fn from(bytes: Box<[u8]>) -> Self {
-        Self(Owned::Vec(bytes.into_vec()))
+        Self::from(Bytes::from(bytes))
     }
 }
 
 impl From<String> for SendBuf {
     fn from(text: String) -> Self {
-        Self(Owned::Vec(text.into_bytes()))
+        Self::from(Bytes::from(text))
     }
 }
 
@@ -78,7 +77,7 @@ impl From<Bytes> for SendBuf {
 
 impl From<&'static [u8]> for SendBuf {
     fn from(bytes: &'static [u8]) -> Self {
-        Self(Owned::Bytes(Bytes::from_static(bytes)))
+        Self::from(Bytes::from_static(bytes))
     }
 }
 
@@ -87,3 +86,5 @@ impl From<&'static str> for SendBuf {
         Self::from(text.as_bytes())
     }
 }
+
+const _: () = assert!(size_of::<SendBuf>() == size_of::<Bytes>());

@@ -91,6 +91,46 @@ fn a_buffer_comes_back_once_with_its_last_part() {
     }
 }
 
+/// Its bytes end where those of the next buffer begin.
+#[test]
+fn a_part_without_bytes_belongs_to_its_own_buffer() {
+    let pool = Pool::new(3, 16).unwrap();
+    assert_eq!(provide(&pool), [0, 1, 2]);
+    for advance in [false, true] {
+        let mut rest = pool.filled(1, 16).expect("a whole buffer");
+        let head = match advance {
+            true => None,
+            false => Some(rest.split_to(16)),
+        };
+        rest.advance(rest.len());
+        assert_eq!((rest.len(), pool.free()), (0, 2));
+        drop(rest.split_to(0));
+        drop(head);
+        assert!(provide(&pool).is_empty());
+        drop(rest);
+        assert_eq!(provide(&pool), [1]);
+    }
+}
+
+#[test]
+fn a_pool_is_no_larger_than_a_lease_can_tell() {
+    let pool = Pool::new(4, MAX_BUFFER_SIZE).unwrap();
+    let ends = |bytes: &mut [u8]| {
+        let last = bytes.len() - 1;
+        (bytes[0], bytes[last]) = (1, 2);
+        Some(bytes.len())
+    };
+    let leases = [0; 4].map(|_| pool.fill(ends).unwrap());
+    for mut lease in leases {
+        assert_eq!(lease.len(), MAX_BUFFER_SIZE);
+        let head = lease.split_to(MAX_BUFFER_SIZE - 1);
+        assert_eq!((head[0], &lease[..]), (1, &[2][..]));
+    }
+    assert_eq!(pool.free(), 4);
+    assert!(Pool::new(1, MAX_BUFFER_SIZE + 1).is_err());
+    assert!(Pool::new(5, MAX_BUFFER_SIZE).is_err());
+}
+
 #[test]
 fn unread_buffers_are_counted_while_they_wait() {
     let pool = Pool::new(2, 16).unwrap();
@@ -98,7 +138,7 @@ fn unread_buffers_are_counted_while_they_wait() {
     for lease in &leases {
         lease.set_queued(true);
     }
-    Lease::heap(vec![1]).set_queued(true);
+    Lease::heap(vec![1]).set_queued(true); // a pool of its own
     assert_eq!(pool.queued(), 2, "those of the pool only");
     for lease in &leases {
         lease.set_queued(false);
