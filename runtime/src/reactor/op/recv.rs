@@ -566,12 +566,16 @@ impl RecvOp {
             }
         }
         state.maybe_more = done.nonempty;
-        // One that has ended hears nothing, and the next one is armed.
-        let (hearing, deaf) = match done.more {
-            true => state.heard(done.nonempty),
-            false => (Hearing::default(), false),
-        };
-        self.set_hearing(&mut state, hearing);
+        let mut deaf = false;
+        if state.hearing != Hearing::Proved || !done.more {
+            let hearing;
+            (hearing, deaf) = match done.more {
+                true => state.heard(done.nonempty),
+                // One that has ended hears nothing, and the next one is armed.
+                false => (Hearing::default(), false),
+            };
+            self.set_hearing(&mut state, hearing);
+        }
         let mut starved = false;
         match (done.result, done.buffer) {
             (1.., Some(lease)) => state.unread.push(lease, pool),
