@@ -1,52 +1,68 @@
 //! Who waits for an op's owner: usually one task, sometimes several.
 
+use std::mem;
 use std::task::Waker;
 
 /// A set of wakers. One costs no allocation; a task that registers again does not grow the set.
-#[derive(Debug, Default)]
-pub(crate) struct Waiters {
-    first: Option<Waker>,
-    /// Boxed, as it is nearly always empty: a word, not three, in every socket.
-    #[expect(clippy::box_collection, reason = "see above")]
-    others: Option<Box<Vec<Waker>>>,
+///
+/// Two words in every socket for each direction, as it has two variants only: the second is also the empty set.
+#[derive(Debug)]
+pub(crate) enum Waiters {
+    One(Waker),
+    #[expect(clippy::box_collection, reason = "a word, not three; and rarely there")]
+    Several(Option<Box<Vec<Waker>>>),
+}
+
+impl Default for Waiters {
+    fn default() -> Self {
+        Self::Several(None)
+    }
 }
 
 impl Waiters {
     #[inline(always)]
     pub(crate) fn register(&mut self, waker: &Waker) {
-        match &self.first {
-            None => self.first = Some(waker.clone()),
-            Some(first) if first.will_wake(waker) => {}
-            Some(_) => {
-                let others = self.others.get_or_insert_default();
-                if !others.iter().any(|other| other.will_wake(waker)) {
-                    others.push(waker.clone());
-                }
-            }
+        match self {
+            Self::Several(None) => *self = Self::One(waker.clone()),
+            Self::One(first) if first.will_wake(waker) => {}
+            Self::One(_) | Self::Several(Some(_)) => self.register_several(waker),
         }
     }
 
+    #[cold]
+    fn register_several(&mut self, waker: &Waker) {
+        let mut wakers = match mem::take(self) {
+            Self::One(first) => Box::new(vec![first]),
+            Self::Several(wakers) => wakers.unwrap_or_default(),
+        };
+        if !wakers.iter().any(|other| other.will_wake(waker)) {
+            wakers.push(waker.clone());
+        }
+        *self = Self::Several(Some(wakers));
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
-        self.first.is_none()
+        matches!(self, Self::Several(None))
     }
 
     /// Empties the set. Wake it after every borrow is given up: a waker may run any code.
     #[must_use]
     #[inline(always)]
     pub(crate) fn take(&mut self) -> Self {
-        std::mem::take(self)
+        mem::take(self)
     }
 
     #[inline(always)]
     pub(crate) fn wake(self) {
-        if let Some(first) = self.first {
-            first.wake();
-        }
-        if let Some(others) = self.others {
-            others.into_iter().for_each(Waker::wake);
+        match self {
+            Self::One(waker) => waker.wake(),
+            Self::Several(None) => {}
+            Self::Several(Some(wakers)) => wakers.into_iter().for_each(Waker::wake),
         }
     }
 }
+
+const _: () = assert!(size_of::<Waiters>() == size_of::<Waker>());
 
 #[cfg(test)]
 mod tests {
