@@ -68,10 +68,36 @@ pub(crate) struct Executor {
 }
 
 struct Alive {
-    number: u64,
     waker: Waker,
-    /// The next poll drops the future instead of polling it.
-    aborted: bool,
+    /// Its number, and in the highest bit whether it is aborted: then its next poll drops the future. Together they take
+    /// the room of one word in each entry, and no worker lives long enough for a number that needs the bit.
+    number: u64,
+}
+
+impl Alive {
+    fn is_aborted(&self) -> bool {
+        self.number & ABORTED != 0
+    }
+}
+
+/// The place of a task in the list of those that are alive, which it leaves when this is dropped.
+struct Place {
+    executor: Rc<Executor>,
+    key: usize,
+}
+
+impl Place {
+    /// Whether the task's next poll shall drop it.
+    #[inline]
+    fn is_doomed(&self) -> bool {
+        self.executor.is_doomed(self.key)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.executor.forget(self.key);
+    }
 }
 
 impl Executor {
@@ -95,10 +121,9 @@ impl Executor {
     where
         F: Future + 'static,
     {
-        let id = self.enlist(Waker::noop().clone());
+        let (place, id) = self.enlist(Waker::noop().clone());
         let tracked = Tracked {
-            id,
-            executor: Rc::clone(self),
+            place: Some(place),
             future: Some(future),
         };
         let (runnable, task) = async_task::Builder::new()
@@ -119,15 +144,12 @@ impl Executor {
     }
 
     /// Takes a task into the list of those that are alive.
-    fn enlist(&self, waker: Waker) -> TaskId {
+    fn enlist(self: &Rc<Self>, waker: Waker) -> (Place, TaskId) {
         let number = self.spawned.get() + 1;
         self.spawned.set(number);
-        let key = self.tasks.borrow_mut().insert(Alive {
-            number,
-            waker,
-            aborted: false,
-        });
-        TaskId { key, number }
+        let key = self.tasks.borrow_mut().insert(Alive { waker, number });
+        let executor = Rc::clone(self);
+        (Place { executor, key }, TaskId { key, number })
     }
 
     /// Whether tasks are dropped instead of run.
@@ -165,8 +187,9 @@ impl Executor {
     /// Marks a task, if it is alive, so that its next run drops it, and makes it run.
     pub(crate) fn abort(&self, id: TaskId) {
         let waker = match self.tasks.borrow_mut().get_mut(id.key) {
-            Some(task) if task.number == id.number && !task.aborted => {
-                task.aborted = true;
+            // Not if it is aborted already, as the number says that, too.
+            Some(task) if task.number == id.number => {
+                task.number |= ABORTED;
                 task.waker.clone()
             }
             _ => return,
@@ -243,16 +266,16 @@ impl Executor {
     }
 
     /// Whether a task's next poll shall drop it.
-    fn is_doomed(&self, id: TaskId) -> bool {
-        let is_aborted = || (self.tasks.borrow().get(id.key)).is_some_and(|task| task.aborted);
+    fn is_doomed(&self, key: usize) -> bool {
+        let is_aborted = || (self.tasks.borrow().get(key)).is_some_and(Alive::is_aborted);
         self.closed.get() || self.aborted.get() > 0 && is_aborted()
     }
 
     /// A task's future is gone.
-    fn forget(&self, id: TaskId) {
+    fn forget(&self, key: usize) {
         // The borrow ends before the waker is dropped.
-        let task = self.tasks.borrow_mut().try_remove(id.key);
-        if task.is_some_and(|task| task.aborted) {
+        let task = self.tasks.borrow_mut().try_remove(key);
+        if task.is_some_and(|task| task.is_aborted()) {
             self.aborted.set(self.aborted.get() - 1);
         }
     }
@@ -266,8 +289,7 @@ pin_project_lite::pin_project! {
     /// A task's future. It leaves the executor's list when it is dropped, and keeps a destructor that panics from
     /// reaching the task cell, which would abort the process.
     struct Tracked<F> {
-        id: TaskId,
-        executor: Rc<Executor>,
+        place: Option<Place>,
         #[pin]
         future: Option<F>,
     }
@@ -276,7 +298,6 @@ pin_project_lite::pin_project! {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
             guarded(|| this.future.set(None));
-            this.executor.forget(*this.id);
         }
     }
 }
@@ -286,10 +307,11 @@ impl<F: Future> Future for Tracked<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        let Some(future) = this.future.as_mut().as_pin_mut() else {
+        let (Some(place), Some(future)) = (this.place.as_ref(), this.future.as_mut().as_pin_mut())
+        else {
             return Poll::Pending; // never: a task that has ended is not polled
         };
-        let output = if this.executor.is_doomed(*this.id) {
+        let output = if place.is_doomed() {
             None
         } else {
             Some(std::task::ready!(future.poll(cx)))
@@ -330,3 +352,6 @@ const MAX_RUN: Duration = Duration::from_micros(500);
 
 /// Reading the clock costs about as much as a short poll, so it is read once for several.
 const POLLS_PER_CLOCK_READ: u32 = 8;
+
+/// The bit of a number that says that the task is aborted.
+const ABORTED: u64 = 1 << 63;

@@ -68,3 +68,28 @@ fn a_turn_of_short_polls_goes_on_for_all_of_them() {
     });
     assert_eq!(polled.max(), Some(u64::from(MAX_POLLS)));
 }
+
+#[test]
+fn a_task_takes_few_bytes_beside_its_future() {
+    // Of each there is one for every connection that a server holds.
+    assert_eq!(size_of::<Option<Alive>>(), 24);
+    assert_eq!(size_of::<Tracked<[u64; 4]>>(), 8 + 16 + 32);
+}
+
+#[test]
+fn an_abort_by_a_name_that_is_out_of_date_reaches_nobody() {
+    let executor = Executor::new(Arc::new(Remote::new(|| {})), false);
+    let (first, old) = executor.enlist(Waker::noop().clone());
+    drop(first);
+    let (second, new) = executor.enlist(Waker::noop().clone());
+    assert_eq!((old.key, second.key), (new.key, new.key), "the same place");
+    executor.abort(old);
+    assert!(!second.is_doomed());
+    executor.abort(new);
+    assert!(second.is_doomed());
+    executor.abort(new);
+    drop(second);
+    let (third, _) = executor.enlist(Waker::noop().clone());
+    assert!(!third.is_doomed(), "the mark outlived its task");
+    assert_eq!(executor.aborted.get(), 0);
+}

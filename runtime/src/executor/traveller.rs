@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 
 use super::join::Name;
-use super::{JoinHandle, Origin, Output, Remote, Tag, TaskId, Tracked, guarded};
+use super::{JoinHandle, Origin, Output, Place, Remote, Tag, TaskId, Tracked, guarded};
 use crate::context;
 use crate::sync::{Mutex, MutexGuard};
 
@@ -153,15 +153,15 @@ where
         if let StageProjected::OnTheWay { closure } = this.stage.as_mut().project() {
             // Taken first: whatever happens to it now happens inside a poll, where a panic is the task's own.
             let closure = closure.take();
-            let Some((closure, task)) = closure.zip(arrive(this.ticket, cx)) else {
+            // With the place taken before the closure is called: if that panics, the executor forgets the task.
+            let Some((closure, place)) = closure.zip(arrive(this.ticket, cx)) else {
                 return Poll::Ready(Output(None));
             };
-            // Before the closure is called, so that the executor forgets the task if that panics.
+            let task = Tracked {
+                place: Some(place),
+                future: Some(closure()),
+            };
             this.stage.set(Stage::Arrived { task });
-            let future = closure();
-            if let StageProjected::Arrived { task } = this.stage.as_mut().project() {
-                task.project().future.set(Some(future));
-            }
         }
         match this.stage.project() {
             StageProjected::Arrived { task } => task.poll(cx),
@@ -171,18 +171,13 @@ where
 }
 
 /// Enters a task into the list of the current executor. `None` if it shall not start.
-fn arrive<F>(ticket: &Ticket, cx: &Context<'_>) -> Option<Tracked<F>> {
+fn arrive(ticket: &Ticket, cx: &Context<'_>) -> Option<Place> {
     // Without a worker on this thread there is nobody to run it: its worker could not be started.
     let executor = context::try_with(|worker| Rc::clone(&worker.executor))?;
     if executor.is_closed() {
         return None;
     }
-    let id = executor.enlist(cx.waker().clone());
-    let task = Tracked {
-        id,
-        executor,
-        future: None,
-    };
-    // A task that is dropped leaves the list.
-    ticket.arrive(id).then_some(task)
+    let (place, id) = executor.enlist(cx.waker().clone());
+    // A place that is dropped is given up.
+    ticket.arrive(id).then_some(place)
 }
