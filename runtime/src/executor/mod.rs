@@ -59,8 +59,9 @@ pub(crate) struct Executor {
     timed: bool,
     /// Every task whose future is alive, so that an abort or a shutdown can reach it.
     tasks: RefCell<Slab<Alive>>,
-    /// How many of them are marked as aborted: the mark is looked for only if there is one.
-    aborted: Cell<usize>,
+    /// How many reasons there are to ask whether a task is doomed: one for each that is aborted, one if the executor is
+    /// closed. So a poll looks at one number, as long as there is none.
+    dooms: Cell<usize>,
     spawned: Cell<u64>,
     remote: Arc<Remote>,
     polls: Cell<u64>,
@@ -107,7 +108,7 @@ impl Executor {
             timed,
             ready: RefCell::default(),
             tasks: RefCell::default(),
-            aborted: Cell::new(0),
+            dooms: Cell::new(0),
             spawned: Cell::new(0),
             remote,
             polls: Cell::new(0),
@@ -194,7 +195,7 @@ impl Executor {
             }
             _ => return,
         };
-        self.aborted.set(self.aborted.get() + 1);
+        self.dooms.set(self.dooms.get() + 1);
         waker.wake();
     }
 
@@ -229,7 +230,9 @@ impl Executor {
 
     /// From now on every task is dropped at its next poll, which comes soon, and every task that is spawned at once.
     pub(crate) fn begin_close(&self) {
-        self.closed.set(true);
+        if !self.closed.replace(true) {
+            self.dooms.set(self.dooms.get() + 1);
+        }
         let wakers: Vec<Waker> = (self.tasks.borrow().iter())
             .map(|(_, task)| task.waker.clone())
             .collect();
@@ -266,9 +269,14 @@ impl Executor {
     }
 
     /// Whether a task's next poll shall drop it.
+    #[inline]
     fn is_doomed(&self, key: usize) -> bool {
-        let is_aborted = || (self.tasks.borrow().get(key)).is_some_and(Alive::is_aborted);
-        self.closed.get() || self.aborted.get() > 0 && is_aborted()
+        self.dooms.get() > 0 && self.is_among_the_doomed(key)
+    }
+
+    #[cold]
+    fn is_among_the_doomed(&self, key: usize) -> bool {
+        self.closed.get() || (self.tasks.borrow().get(key)).is_some_and(Alive::is_aborted)
     }
 
     /// A task's future is gone.
@@ -276,7 +284,7 @@ impl Executor {
         // The borrow ends before the waker is dropped.
         let task = self.tasks.borrow_mut().try_remove(key);
         if task.is_some_and(|task| task.is_aborted()) {
-            self.aborted.set(self.aborted.get() - 1);
+            self.dooms.set(self.dooms.get() - 1);
         }
     }
 

@@ -91,5 +91,5 @@ fn an_abort_by_a_name_that_is_out_of_date_reaches_nobody() {
     drop(second);
     let (third, _) = executor.enlist(Waker::noop().clone());
     assert!(!third.is_doomed(), "the mark outlived its task");
-    assert_eq!(executor.aborted.get(), 0);
+    assert_eq!(executor.dooms.get(), 0);
 }
