@@ -12,22 +12,24 @@ mod origin;
 mod remote;
 #[cfg(all(test, not(ringshot_loom)))]
 mod tests;
+mod tracked;
 mod traveller;
 mod yield_now;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use slab::Slab;
 
-use self::join::Name;
+use self::{
+    join::Name,
+    tracked::{Output, Place, Tracked},
+};
 pub(crate) use self::{join::panic_message, origin::Origin, remote::Remote, traveller::spawn_on};
 pub use self::{
     join::{JoinError, JoinHandle},
@@ -81,26 +83,6 @@ impl Alive {
     }
 }
 
-/// The place of a task in the list of those that are alive, which it leaves when this is dropped.
-struct Place {
-    executor: Rc<Executor>,
-    key: usize,
-}
-
-impl Place {
-    /// Whether the task's next poll shall drop it.
-    #[inline]
-    fn is_doomed(&self) -> bool {
-        self.executor.is_doomed(self.key)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.executor.forget(self.key);
-    }
-}
-
 impl Executor {
     /// With `timed` a turn is bounded by time as well as by polls.
     pub(crate) fn new(remote: Arc<Remote>, timed: bool) -> Rc<Self> {
@@ -123,10 +105,7 @@ impl Executor {
         F: Future + 'static,
     {
         let (place, id) = self.enlist(Waker::noop().clone());
-        let tracked = Tracked {
-            place: Some(place),
-            future: Some(future),
-        };
+        let tracked = Tracked::new(place, future);
         let (runnable, task) = async_task::Builder::new()
             .propagate_panic(true)
             .metadata(Tag {
@@ -290,65 +269,6 @@ impl Executor {
 
     fn next_ready(&self) -> Option<Runnable> {
         self.ready.borrow_mut().pop_front()
-    }
-}
-
-pin_project_lite::pin_project! {
-    /// A task's future. It leaves the executor's list when it is dropped, and keeps a destructor that panics from
-    /// reaching the task cell, which would abort the process.
-    struct Tracked<F> {
-        place: Option<Place>,
-        #[pin]
-        future: Option<F>,
-    }
-
-    impl<F> PinnedDrop for Tracked<F> {
-        fn drop(this: Pin<&mut Self>) {
-            let mut this = this.project();
-            guarded(|| this.future.set(None));
-        }
-    }
-}
-
-impl<F: Future> Future for Tracked<F> {
-    type Output = Output<F::Output>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut this = self.project();
-        let (Some(place), Some(future)) = (this.place.as_ref(), this.future.as_mut().as_pin_mut())
-        else {
-            return Poll::Pending; // never: a task that has ended is not polled
-        };
-        let output = if place.is_doomed() {
-            None
-        } else {
-            Some(std::task::ready!(future.poll(cx)))
-        };
-        let output = Output(output);
-        // Dropped here, so that a panic of its destructor is the task's panic.
-        this.future.set(None);
-        Poll::Ready(output)
-    }
-}
-
-/// A task's output, `None` if it was dropped instead (aborted, or never started). Its destructor cannot abort the process either.
-pub(crate) struct Output<T>(Option<T>);
-
-impl<T> Drop for Output<T> {
-    fn drop(&mut self) {
-        if let Some(output) = self.0.take() {
-            guarded(|| drop(output));
-        }
-    }
-}
-
-/// Runs a destructor of the user's; a panic stops here.
-fn guarded(destructor: impl FnOnce()) {
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(destructor)) {
-        tracing::error!(
-            panic = join::panic_message(panic.as_ref()),
-            "a task's destructor panicked"
-        );
     }
 }
 

@@ -8,7 +8,8 @@ use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 
 use super::join::Name;
-use super::{JoinHandle, Origin, Output, Place, Remote, Tag, TaskId, Tracked, guarded};
+use super::tracked::{Output, Place, Tracked, guarded};
+use super::{JoinHandle, Origin, Remote, Tag, TaskId};
 use crate::context;
 use crate::sync::{Mutex, MutexGuard};
 
@@ -157,10 +158,7 @@ where
             let Some((closure, place)) = closure.zip(arrive(this.ticket, cx)) else {
                 return Poll::Ready(Output(None));
             };
-            let task = Tracked {
-                place: Some(place),
-                future: Some(closure()),
-            };
+            let task = Tracked::new(place, closure());
             this.stage.set(Stage::Arrived { task });
         }
         match this.stage.project() {
