@@ -105,14 +105,11 @@ impl Executor {
         F: Future + 'static,
     {
         let (place, id) = self.enlist(Waker::noop().clone());
-        let tracked = Tracked::new(place, future);
-        let (runnable, task) = async_task::Builder::new()
-            .propagate_panic(true)
-            .metadata(Tag {
-                origin: Origin::here::<F>(),
-                home: Arc::clone(&self.remote),
-            })
-            .spawn_local(move |_| tracked, crate::context::schedule);
+        let tag = Tag {
+            origin: Origin::here::<F>(),
+            home: Arc::clone(&self.remote),
+        };
+        let (runnable, task) = Tracked::new(place, future).into_cell(tag);
         self.tasks.borrow_mut()[id.key].waker = runnable.waker();
         let handle = JoinHandle::new(task.fallible(), Name::Here(id), Arc::clone(&self.remote));
         if self.closed.get() {

@@ -8,7 +8,8 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use super::{Executor, join};
+use super::{Executor, Runnable, Tag, join};
+use crate::context;
 
 pin_project_lite::pin_project! {
     /// A task's future. It leaves the executor's list when it is dropped, and keeps a destructor that panics from
@@ -36,6 +37,33 @@ impl<F> Tracked<F> {
             place: Some(place),
             future: ManuallyDrop::new(future),
         }
+    }
+
+    /// Puts the future into a task cell. `tag.home` must be of the executor that has given the place.
+    pub(super) fn into_cell(self, tag: Tag) -> (Runnable, async_task::Task<Output<F::Output>, Tag>)
+    where
+        F: Future + 'static,
+    {
+        debug_assert!((self.place.as_ref()).is_some_and(|place| place.executor.owns(&tag.home)));
+        let builder = async_task::Builder::new()
+            .propagate_panic(true)
+            .metadata(tag);
+        // Not `spawn_local`, which would remember the thread, in a word, and look which it is at each poll.
+        //
+        // SAFETY: the future need not be `Send`, so a `Runnable` of it must be used and dropped on this thread, which is
+        // that of the executor. The first one goes to `Executor::spawn`, which runs it or has it in its queue. Each other
+        // one is made by a wake, or by the last waker or handle that goes, on whichever thread, and given to
+        // `context::schedule`. That moves it on to one of two places, and lets go of it nowhere:
+        // * The queue of the executor that runs on the calling thread, if that is the one that drains `tag.home`. There
+        //   is but one: another worker gets this `Remote` only if the first could not be started, and then it has
+        //   no tasks of its own. An executor is behind an `Rc` and never changes its thread, nor does its queue.
+        // * The inbox of `tag.home`. It is emptied by that executor, and by `Remote::close`, which is called by its worker
+        //   when it ends or fails, and by others only where no worker has run, so that no task of a worker can be in it.
+        //   A closed inbox forgets what comes. It is not dropped with something in it: each task in it holds its `home`.
+        // The future is dropped by a `Runnable` alone; handles and wakers only free the cell, and what handles get
+        // of it, the output, is theirs to send or not (`JoinHandle` is `Send` if the output is).
+        // Future and schedule function are `'static`, and the latter is a plain function, so `Send` and `Sync`.
+        unsafe { builder.spawn_unchecked(move |_| self, context::schedule) }
     }
 
     /// Drops the future, if it is there, and then leaves the list, even if the destructor panics.
