@@ -9,6 +9,7 @@
 
 mod join;
 mod origin;
+mod queue;
 mod remote;
 #[cfg(all(test, not(ringshot_loom)))]
 mod tests;
@@ -17,7 +18,6 @@ mod traveller;
 mod yield_now;
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -28,6 +28,7 @@ use slab::Slab;
 
 use self::{
     join::Name,
+    queue::Queue,
     tracked::{Output, Place, Tracked},
 };
 pub(crate) use self::{join::panic_message, origin::Origin, remote::Remote, traveller::spawn_on};
@@ -57,7 +58,7 @@ pub(crate) struct TaskId {
 
 /// The tasks of one worker.
 pub(crate) struct Executor {
-    ready: RefCell<VecDeque<Runnable>>,
+    ready: RefCell<Queue<Runnable>>,
     timed: bool,
     /// Every task whose future is alive, so that an abort or a shutdown can reach it.
     tasks: RefCell<Slab<Alive>>,
@@ -88,7 +89,7 @@ impl Executor {
     pub(crate) fn new(remote: Arc<Remote>, timed: bool) -> Rc<Self> {
         Rc::new(Self {
             timed,
-            ready: RefCell::default(),
+            ready: RefCell::new(Queue::new()),
             tasks: RefCell::default(),
             dooms: Cell::new(0),
             spawned: Cell::new(0),
@@ -137,7 +138,7 @@ impl Executor {
     /// Appends a woken task to the run queue.
     #[inline(always)]
     pub(crate) fn push(&self, runnable: Runnable) {
-        self.ready.borrow_mut().push_back(runnable);
+        self.ready.borrow_mut().push(runnable);
     }
 
     /// Whether this executor drains `remote`.
@@ -265,7 +266,7 @@ impl Executor {
     }
 
     fn next_ready(&self) -> Option<Runnable> {
-        self.ready.borrow_mut().pop_front()
+        self.ready.borrow_mut().pop()
     }
 }
 

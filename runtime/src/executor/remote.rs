@@ -1,9 +1,9 @@
 //! The inbox for wakes from other threads, and the handshake that makes them reach a sleeping worker.
 
-use std::collections::VecDeque;
 use std::mem;
 use std::sync::{Arc, PoisonError};
 
+use super::queue::Queue;
 use super::{Runnable, TaskId};
 use crate::sync::{AtomicBool, AtomicU8, AtomicU64, Mutex, MutexGuard, Ordering};
 
@@ -106,10 +106,10 @@ impl Remote {
     }
 
     /// Worker: moves the woken tasks into `queue`, and returns the tasks to abort.
-    pub(crate) fn drain_into(&self, queue: &mut VecDeque<Runnable>) -> Vec<TaskId> {
+    pub(super) fn drain_into(&self, queue: &mut Queue<Runnable>) -> Vec<TaskId> {
         let mut inbox = self.lock();
         self.pending.store(false, Ordering::Relaxed);
-        queue.extend(inbox.woken.drain(..));
+        queue.append(&mut inbox.woken);
         mem::take(&mut inbox.aborted)
     }
 
