@@ -188,7 +188,7 @@ impl Executor {
     /// Polls ready tasks by `poll`, until none is left or the budget is spent. `before_each` runs before every poll.
     pub(crate) fn run(&self, before_each: impl Fn(), poll: impl Fn(Runnable)) {
         let mut since = None;
-        for polled in 1..=MAX_POLLS {
+        for number in 0..MAX_POLLS {
             before_each();
             let Some(runnable) = self.next_ready() else {
                 return;
@@ -196,7 +196,8 @@ impl Executor {
             self.polls.set(self.polls.get() + 1);
             // A panic of the future is kept for its handle.
             poll(runnable);
-            if self.timed && polled % POLLS_PER_CLOCK_READ == 0 {
+            let is_last_of_some = number % POLLS_PER_CLOCK_READ == POLLS_PER_CLOCK_READ - 1;
+            if is_last_of_some && self.timed {
                 let start = *since.get_or_insert_with(Instant::now);
                 if start.elapsed() >= MAX_RUN {
                     return;

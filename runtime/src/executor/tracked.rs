@@ -83,6 +83,7 @@ impl<F> Tracked<F> {
 impl<F: Future> Future for Tracked<F> {
     type Output = Output<F::Output>;
 
+    #[inline(always)] // the task cell is the one caller
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.as_mut().project();
         let Some(place) = this.place else {
