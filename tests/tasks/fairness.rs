@@ -1,6 +1,6 @@
 //! Everybody gets a turn.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io::Write;
 use std::net::TcpStream as Peer;
 use std::rc::Rc;
@@ -15,6 +15,32 @@ use runtime::time::interval;
 use support::{Pinger, handlers};
 
 use crate::alone;
+
+/// More of them than are polled in one turn, and some are woken while others still wait.
+#[test]
+fn tasks_are_polled_in_the_order_in_which_they_were_woken() {
+    const TASKS: usize = 200;
+    const ROUNDS: usize = 5;
+    let _alone = alone("the order of polls");
+    let order = Rc::new(RefCell::new(Vec::new()));
+    Builder::new().build().unwrap().block_on(async {
+        let spawn = |number| {
+            let order = order.clone();
+            runtime::spawn(async move {
+                for _ in 0..ROUNDS {
+                    order.borrow_mut().push(number);
+                    runtime::yield_now().await;
+                }
+            })
+        };
+        let tasks: Vec<_> = (0..TASKS).map(spawn).collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+    let expected: Vec<_> = (0..ROUNDS).flat_map(|_| 0..TASKS).collect();
+    assert_eq!(order.take(), expected);
+}
 
 /// B42: one task yields in a loop and two wake each other in a loop, so the run queue is never empty.
 #[test]

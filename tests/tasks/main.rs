@@ -1,5 +1,6 @@
 //! Tasks: how they end, who is told, who gets a turn, and who may wake them.
 
+mod aborts;
 mod fairness;
 mod nesting;
 mod product;

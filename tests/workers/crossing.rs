@@ -151,6 +151,44 @@ fn an_abort_reaches_a_task_wherever_it_is() {
 }
 
 #[test]
+fn a_destructor_that_panics_on_an_abort_is_the_panic_of_its_task_there_too() {
+    struct PanicOnDrop;
+    impl Drop for PanicOnDrop {
+        fn drop(&mut self) {
+            std::panic::panic_any("destructor");
+        }
+    }
+
+    let _alone = alone("destructors that panic");
+    build(2).block_on(async {
+        for is_running in [true, false] {
+            let (started, start) = oneshot::channel();
+            // One that has not arrived yet has a worker that is busy until it is aborted.
+            let (abort, aborted) = mpsc::channel::<()>();
+            if !is_running {
+                drop(runtime::spawn_on(1, move || async move {
+                    aborted.recv().unwrap_err();
+                }));
+            }
+            let bomb = PanicOnDrop;
+            let task = runtime::spawn_on(1, move || async move {
+                let _bomb = bomb;
+                started.send(()).unwrap();
+                pending::<()>().await;
+            });
+            if is_running {
+                start.await.unwrap();
+            }
+            task.abort();
+            drop(abort);
+            let error = task.await.unwrap_err();
+            assert_eq!(error.into_panic().downcast_ref(), Some(&"destructor"));
+        }
+        assert_eq!(runtime::spawn_on(1, || async { 42 }).await.unwrap(), 42);
+    });
+}
+
+#[test]
 fn a_detached_task_runs_to_its_end() {
     let _alone = alone("detached tasks");
     build(2).block_on(async {
