@@ -105,13 +105,18 @@ impl Executor {
     where
         F: Future + 'static,
     {
-        let (place, id) = self.enlist(Waker::noop().clone());
+        // It gets its place when it has a waker, which is when it has a cell.
+        let id = self.next_id();
+        let place = Place {
+            executor: Rc::clone(self),
+            key: id.key,
+        };
         let tag = Tag {
             origin: Origin::here::<F>(),
             home: Arc::clone(&self.remote),
         };
         let (runnable, task) = Tracked::new(place, future).into_cell(tag);
-        self.tasks.borrow_mut()[id.key].waker = runnable.waker();
+        self.insert(id, runnable.waker());
         let handle = JoinHandle::new(task.fallible(), Name::Here(id), Arc::clone(&self.remote));
         if self.closed.get() {
             runnable.run();
@@ -123,11 +128,27 @@ impl Executor {
 
     /// Takes a task into the list of those that are alive.
     fn enlist(self: &Rc<Self>, waker: Waker) -> (Place, TaskId) {
+        let id = self.next_id();
+        self.insert(id, waker);
+        let place = Place {
+            executor: Rc::clone(self),
+            key: id.key,
+        };
+        (place, id)
+    }
+
+    /// The name of the next task that is inserted.
+    fn next_id(&self) -> TaskId {
         let number = self.spawned.get() + 1;
         self.spawned.set(number);
+        let key = self.tasks.borrow().vacant_key();
+        TaskId { key, number }
+    }
+
+    fn insert(&self, id: TaskId, waker: Waker) {
+        let number = id.number;
         let key = self.tasks.borrow_mut().insert(Alive { waker, number });
-        let executor = Rc::clone(self);
-        (Place { executor, key }, TaskId { key, number })
+        debug_assert_eq!(key, id.key);
     }
 
     /// Whether tasks are dropped instead of run.
