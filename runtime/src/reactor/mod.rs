@@ -39,8 +39,6 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use slab::Slab;
-
 pub(crate) use self::alarms::Alarm;
 use self::alarms::Alarms;
 pub(crate) use self::counters::Counters;
@@ -98,7 +96,8 @@ pub(crate) struct Reactor {
     dirty: RefCell<VecDeque<SendOp>>,
     /// Outboxes whose owner is gone and that still hold bytes.
     draining: Cell<usize>,
-    inboxes: RefCell<Slab<Weak<Endpoint>>>,
+    /// Sockets with an inbox, each of which knows its place.
+    inboxes: RefCell<Vec<Weak<Endpoint>>>,
     /// How many of them may have missed something, and when they shall listen again.
     doubts: Cell<usize>,
     listen_at: Cell<Option<Instant>>,
@@ -269,10 +268,11 @@ impl Reactor {
         self.stay_awake.set(true);
     }
 
-    pub(crate) fn add_inbox(&self, socket: &Socket) -> u32 {
-        let endpoint = Rc::downgrade(socket.endpoint());
+    pub(crate) fn add_inbox(&self, endpoint: &Rc<Endpoint>) {
+        let mut inboxes = self.inboxes.borrow_mut();
         // There are not 2³² descriptors, of which each of these has one.
-        self.inboxes.borrow_mut().insert(endpoint) as u32
+        endpoint.listed.set(inboxes.len() as u32);
+        inboxes.push(Rc::downgrade(endpoint));
     }
 
     /// Streams that are here.
@@ -280,10 +280,14 @@ impl Reactor {
         self.inboxes.borrow().len()
     }
 
-    pub(crate) fn remove_inbox(&self, key: u32) {
-        let inbox = self.inboxes.borrow_mut().try_remove(key as usize);
-        drop(inbox);
-        debug_assert!(self.inboxes() > 0 || self.doubts.get() == 0);
+    pub(crate) fn remove_inbox(&self, endpoint: &Endpoint) {
+        let mut inboxes = self.inboxes.borrow_mut();
+        let place = endpoint.listed.get();
+        drop(inboxes.swap_remove(place as usize));
+        if let Some(moved) = inboxes.get(place as usize).and_then(Weak::upgrade) {
+            moved.listed.set(place);
+        }
+        debug_assert!(!inboxes.is_empty() || self.doubts.get() == 0);
     }
 
     /// An inbox may have missed the end of its connection, which it will know when it listens again.
@@ -430,7 +434,7 @@ impl Reactor {
 
     /// `act` must not make or drop an inbox.
     fn each_inbox(&self, mut act: impl FnMut(&RecvOp)) {
-        for (_, inbox) in self.inboxes.borrow().iter() {
+        for inbox in self.inboxes.borrow().iter() {
             if let Some(endpoint) = inbox.upgrade() {
                 act(&RecvOp::from(Socket::from(endpoint)));
             }

@@ -1,5 +1,6 @@
 //! [`Socket`]: a descriptor, and what is under way on it, shared by a stream's halves and its operations.
 
+use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::net::Shutdown;
@@ -47,6 +48,7 @@ impl Socket {
         Ok(Self(Rc::new(Endpoint {
             fd: Some(fd.into()),
             reactor: context::reactor()?,
+            listed: Cell::new(0),
             recv: RecvSide::default(),
             send: SendSide::default(),
         })))
@@ -124,6 +126,8 @@ pub(crate) struct Endpoint {
     /// `None` only while `try_into_fd` or `drop` runs.
     fd: Option<OwnedFd>,
     reactor: Rc<Reactor>,
+    /// The place in the reactor's list of inboxes, while there is one.
+    pub(super) listed: Cell<u32>,
     pub(crate) recv: RecvSide,
     pub(crate) send: SendSide,
 }

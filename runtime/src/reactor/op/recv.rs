@@ -53,8 +53,6 @@ struct State {
     waiters: Waiters,
     /// Inboxes of the socket.
     owners: u16,
-    /// The key in the reactor's list, while there are any.
-    listed: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -141,7 +139,7 @@ impl RecvOp {
         let op = Self(socket);
         let mut state = op.state().borrow_mut();
         if state.owners == 0 {
-            state.listed = op.reactor().add_inbox(&op.0);
+            op.reactor().add_inbox(op.0.endpoint());
         }
         state.owners = state.owners.saturating_add(1);
         drop(state);
@@ -250,7 +248,7 @@ impl RecvOp {
         self.set_hearing(&mut state, Hearing::default());
         let left = mem::take(&mut *state);
         drop(state);
-        self.reactor().remove_inbox(left.listed);
+        self.reactor().remove_inbox(self.0.endpoint());
         if let Phase::InFlight(key) | Phase::Stopping(key) = left.phase {
             self.reactor().release(key);
         }
@@ -476,7 +474,6 @@ impl Default for State {
             hearing: Hearing::default(),
             waiters: Waiters::default(),
             owners: 0,
-            listed: 0,
         }
     }
 }
