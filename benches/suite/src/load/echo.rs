@@ -61,7 +61,9 @@ impl Echo {
                     issued += done as u64;
                     connection.issue(done, self.size, Instant::now());
                 }
-                connection.write()?;
+            }
+            for &number in &self.ready {
+                self.connections[number].write()?;
             }
         }
         phase.elapsed = start.elapsed();

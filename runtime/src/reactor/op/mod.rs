@@ -12,6 +12,7 @@ pub(crate) mod accept;
 pub(crate) mod close;
 pub(crate) mod connect;
 mod heap;
+mod hearing;
 pub(crate) mod outgoing;
 pub(crate) mod poll;
 pub(crate) mod recv;

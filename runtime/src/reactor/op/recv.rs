@@ -23,6 +23,7 @@ use std::task::{Context, Poll};
 use io_uring::{opcode, squeue, types};
 
 use super::heap::{HEAP_CHUNK, HeapRecv};
+use super::hearing::Hearing;
 use super::unread::Unread;
 use super::{Completion, Interest, Key, Via};
 use crate::reactor::driver::uring::GROUP;
@@ -64,36 +65,6 @@ enum Phase {
     Stopping(Key),
 }
 
-/// Whether a multishot that goes on can have missed the connection's end.
-///
-/// What the kernel finds while it arms an op is one piece of news to it, and it is spent when the socket was emptied.
-/// A reset (or a Unix peer's end) that came together with the bytes is part of it: the kernel does not look again, and
-/// nothing else will ever happen on the socket. Later news are counted, so a reset is a second one and is looked at
-/// (since 7.0 and the stable kernels of that time). A new op looks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hearing {
-    /// The socket was not empty yet. So many chunks have come.
-    Untried(u8),
-    /// It was emptied once: before the op was armed, or by what was found while it was.
-    EmptiedOnce { quiet: bool },
-    /// It was emptied twice, so at least once by what was found.
-    EmptiedTwice { quiet: bool },
-    /// There was news afterwards, so more will be told.
-    Proved,
-}
-
-impl Hearing {
-    fn is_doubted(self) -> bool {
-        matches!(self, Self::EmptiedOnce { .. } | Self::EmptiedTwice { .. })
-    }
-}
-
-impl Default for Hearing {
-    fn default() -> Self {
-        Self::Untried(0)
-    }
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Eof,
@@ -119,7 +90,7 @@ enum Form {
     Multishot,
     /// One op, one chunk, into a buffer of the pool.
     Single,
-    /// One op, one chunk, into a buffer of the socket's own: when the pool is empty.
+    /// One op, one chunk, into a buffer of its own ([`HeapRecv`]): when the pool is empty.
     Heap,
     /// Wait until there is something, then one `recv(2)`.
     Readiness,
@@ -488,25 +459,6 @@ impl State {
             None
         }
     }
-
-    /// A chunk has come and more may follow: what is known of the op now, and whether it must have missed what came with
-    /// the chunk, if anything did.
-    ///
-    /// One that finds more than it takes in one go has certainly been continued because of a single piece of news.
-    /// Where it found less, that takes a rare moment: it is looked at when the socket stays quiet.
-    #[inline]
-    fn heard(&self, nonempty: bool) -> (Hearing, bool) {
-        let quiet = false;
-        match self.hearing {
-            Hearing::Untried(chunks) if nonempty => {
-                (Hearing::Untried(chunks.saturating_add(1)), false)
-            }
-            Hearing::Untried(chunks) => (Hearing::EmptiedOnce { quiet }, chunks >= ONE_GO),
-            Hearing::EmptiedOnce { .. } if nonempty => (Hearing::EmptiedOnce { quiet }, false),
-            Hearing::EmptiedOnce { .. } => (Hearing::EmptiedTwice { quiet }, false),
-            Hearing::EmptiedTwice { .. } | Hearing::Proved => (Hearing::Proved, false),
-        }
-    }
 }
 
 // ---- as an op; the entries point to nothing ----
@@ -567,7 +519,7 @@ impl RecvOp {
         if state.hearing != Hearing::Proved || !done.more {
             let hearing;
             (hearing, deaf) = match done.more {
-                true => state.heard(done.nonempty),
+                true => state.hearing.after(done.nonempty),
                 // One that has ended hears nothing, and the next one is armed.
                 false => (Hearing::default(), false),
             };
@@ -638,9 +590,6 @@ const SQE_OPTLEN_WORD: usize = 44 / 4;
 
 /// linux/io_uring.h: `IORING_RECVSEND_POLL_FIRST`.
 const RECVSEND_POLL_FIRST: u16 = 1 << 0;
-
-/// Chunks that a multishot takes before it lets others go first (the kernel's `MULTISHOT_MAX_RETRY`).
-const ONE_GO: u8 = 32;
 
 /// Single-shot receives after a pause, before the next multishot: one multishot may deliver 33 chunks before it
 /// can be stopped.
