@@ -12,7 +12,8 @@ pub(super) enum Hearing {
     Untried(u8),
     /// It was emptied once: before the op was armed, or by what was found while it was.
     EmptiedOnce { quiet: bool },
-    /// It was emptied twice, so at least once by what was found.
+    /// It was emptied twice, so at least once by what was found: a kernel tries no further when it has emptied a socket,
+    /// and arms the op (`io_recv_finish`, since 6.0).
     EmptiedTwice { quiet: bool },
     /// There was news afterwards, so more will be told.
     Proved,

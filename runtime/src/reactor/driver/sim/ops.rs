@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::network::{self, Network};
 use super::sqe::{Hearing, Memory, Opcode, Recv, Slices, Sqe};
+use super::world::World;
 use super::{SHORT, Sim, calls};
 
 /// One of them.
@@ -220,8 +221,7 @@ impl Sim {
         let (events, _) = world.network.poll(fd, world.now.get());
         if events & libc::POLLIN as u32 == 0 {
             if multishot && recv.hearing == Hearing::Arming {
-                let once = world.chance(|faults| faults.spent_news);
-                recv.hearing = if once { Hearing::Once } else { Hearing::All };
+                recv.hearing = arm(&mut world);
             }
             // Armed without a buffer at hand it ends at once (facts: at arm time, too), by chance.
             let ends = self.buffers.is_empty() && world.rng.bool();
@@ -245,14 +245,15 @@ impl Sim {
         into.write(&bytes);
         let len = len_of(&bytes);
         let nonempty = nonempty(&world.network, fd);
-        if recv.hearing == Hearing::Once && nonempty == 0 {
-            let reset = events & libc::POLLERR as u32 != 0;
-            recv.hearing = if reset {
-                Hearing::Nothing
-            } else {
-                Hearing::All
-            };
-        }
+        recv.hearing = match recv.hearing {
+            // A kernel does not try once more what it has just emptied, so it waits from here on.
+            Hearing::Arming if nonempty == 0 && multishot => arm(&mut world),
+            Hearing::Once if nonempty == 0 => match events & libc::POLLERR as u32 {
+                0 => Hearing::All,
+                _ => Hearing::Nothing,
+            },
+            hearing => hearing,
+        };
         let flags = BUFFER | u32::from(id) << BUFFER_SHIFT | nonempty;
         if let Some(left) = &mut recv.left {
             *left = left.saturating_sub(len as u32);
@@ -385,6 +386,14 @@ impl Sim {
             };
             self.complete(&armed.sqe, result, SHORT);
         }
+    }
+}
+
+/// A multishot receive begins to wait.
+fn arm(world: &mut World) -> Hearing {
+    match world.chance(|faults| faults.spent_news) {
+        true => Hearing::Once,
+        false => Hearing::All,
     }
 }
 
