@@ -152,3 +152,6 @@ impl Drop for Endpoint {
         }
     }
 }
+
+/// With its two counts and what malloc adds that is 176 bytes for each connection, however idle.
+const _: () = assert!(size_of::<Endpoint>() <= 152);

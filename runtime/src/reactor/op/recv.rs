@@ -53,7 +53,7 @@ struct State {
     hearing: Hearing,
     waiters: Waiters,
     /// Inboxes of the socket.
-    owners: u16,
+    owners: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,7 +112,7 @@ impl RecvOp {
         if state.owners == 0 {
             op.reactor().add_inbox(op.0.endpoint());
         }
-        state.owners = state.owners.saturating_add(1);
+        state.owners += 1;
         drop(state);
         op
     }

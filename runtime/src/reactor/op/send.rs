@@ -51,7 +51,7 @@ struct State {
     ending: Ending,
     owner: Owner,
     /// Outboxes of the socket.
-    owners: u16,
+    owners: u32,
     waiters: Waiters,
 }
 
@@ -81,7 +81,7 @@ impl SendOp {
     pub(crate) fn new(socket: Socket) -> Self {
         let op = Self(socket);
         let mut state = op.state().borrow_mut();
-        state.owners = state.owners.saturating_add(1);
+        state.owners += 1;
         if state.owner == Owner::Draining {
             op.reactor().drain_ended();
         }
