@@ -1,6 +1,7 @@
 //! Tasks: how they end, who is told, who gets a turn, and who may wake them.
 
 mod aborts;
+mod errors;
 mod fairness;
 mod nesting;
 mod product;

@@ -104,11 +104,20 @@ impl Case {
                 assert!(self.makes_output(), "{self:?} gave an output");
                 drop_quietly(output);
             }
-            Err(error) if panics => assert!(error.is_panic(), "{self:?}: {error}"),
+            Err(error) if panics => {
+                assert!(
+                    error.is_panic() && !error.is_cancelled(),
+                    "{self:?}: {error}"
+                );
+            }
             Err(error) => {
                 // The shutdown of the runtime counts as an abort.
                 let is_dropped = self.is_aborted() || self.end == End::Stays;
-                assert!(is_dropped && error.is_cancelled(), "{self:?}: {error}");
+                assert!(is_dropped, "{self:?}: {error}");
+                assert!(
+                    error.is_cancelled() && !error.is_panic(),
+                    "{self:?}: {error}"
+                );
             }
         }
     }
