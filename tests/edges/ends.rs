@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::future::poll_fn;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use runtime::io::{Inbox, Outbox, Socket};
 use runtime::{Backend, Builder, Runtime};
 use support::{Child, Parent};
 
-use crate::{PROMPT, alone, inbox};
+use crate::{PROMPT, SOME_TURNS, alone, inbox};
 
 const ROUNDS: usize = 2_000;
 
@@ -33,9 +33,52 @@ fn the_last_write_of_a_dropped_stream_is_given_up_after_the_linger() {
             let outbox = Outbox::new(Socket::new(near).unwrap());
             assert_eq!(outbox.try_write(b"last words").unwrap(), 10);
         });
+        // It slept meanwhile.
+        let enters = runtime.block_on(async { runtime::metrics().enters });
+        assert!(enters < 100, "{enters} enters with nothing to do");
         drop(runtime);
         let took = start.elapsed();
         assert!(took < PROMPT, "the end took {took:?}");
+    }
+}
+
+/// The runtime stays, and nobody drives it afterwards.
+#[test]
+fn block_on_does_not_return_before_everything_that_was_written_is_out() {
+    for backend in [Backend::Auto, Backend::Epoll] {
+        let _alone = alone("the bytes of a runtime that is not driven");
+        let runtime = Builder::new().backend(backend).build().unwrap();
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let _held = runtime.block_on(async {
+            let outbox = Outbox::new(Socket::new(near).unwrap());
+            assert_eq!(outbox.try_write(b"a word").unwrap(), 6);
+            outbox
+        });
+        far.set_nonblocking(true).unwrap();
+        assert_eq!(far.read(&mut [0; 10]).unwrap(), 6);
+
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let (go, gone) = std::sync::mpsc::channel();
+        let reader = thread::spawn(move || {
+            gone.recv().unwrap();
+            let mut bytes = Vec::new();
+            far.read_to_end(&mut bytes).unwrap();
+            bytes.len()
+        });
+        let mut written = 0;
+        runtime.block_on(async {
+            let outbox = Outbox::new(Socket::new(near).unwrap());
+            for _ in 0..SOME_TURNS {
+                while let Ok(len) = outbox.try_write(&[7; 4096]) {
+                    written += len;
+                }
+                runtime::yield_now().await;
+            }
+            drop(outbox);
+            go.send(()).unwrap();
+        });
+        assert_eq!(reader.join().unwrap(), written);
+        drop(runtime);
     }
 }
 
