@@ -15,7 +15,7 @@ use futures::channel::oneshot;
 use futures::{AsyncReadExt, AsyncWriteExt, FutureExt, StreamExt};
 use net::{TcpListener, TcpStream};
 use runtime::time::sleep;
-use runtime::{Builder, Handle, JoinHandle};
+use runtime::{Builder, Handle, JoinHandle, Runtime};
 use support::{open_fds, resident_bytes};
 
 use crate::{alone, build, no_threads};
@@ -193,14 +193,26 @@ async fn own_waker() -> Waker {
 
 #[test]
 fn bytes_that_a_worker_has_left_to_send_arrive() {
-    const LEN: usize = 1 << 20;
     let _alone = alone("bytes at the end");
+    bytes_arrive_at_the_end(drop);
+}
+
+#[test]
+fn bytes_that_a_worker_has_left_to_send_arrive_if_a_limited_end_has_time_for_them() {
+    let _alone = alone("bytes at a limited end");
+    bytes_arrive_at_the_end(|runtime| {
+        runtime.shutdown_timeout(Duration::from_secs(50)).unwrap();
+    });
+}
+
+fn bytes_arrive_at_the_end(end: impl FnOnce(Runtime)) {
+    // More than the kernel takes, in one piece, which the runtime owns.
+    const LEN: usize = 16 << 20;
     let runtime = build(2);
     let peer = runtime.block_on(async {
         let task = runtime::spawn_on(1, || async {
             let listener = TcpListener::bind(support::loopback()).await.unwrap();
             let (stream, peer) = support::pair(&listener).await;
-            // More than the kernel takes, in one piece, which the runtime owns.
             stream.send(support::pattern::bytes(0, LEN)).await.unwrap();
             peer
         });
@@ -212,7 +224,7 @@ fn bytes_that_a_worker_has_left_to_send_arrive() {
         peer.read_to_end(&mut received).unwrap();
         received
     });
-    drop(runtime);
+    end(runtime);
     let received = reading.join().unwrap();
     assert_eq!(received.len(), LEN);
     support::pattern::check(&received, 0);
