@@ -7,6 +7,8 @@
 
 mod buffer_ring;
 mod setup;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -369,25 +371,3 @@ const ENTER_REGISTERED_RING: u32 = 1 << 4;
 const ENTER_NO_IOWAIT: u32 = 1 << 7;
 const REGISTER_RING_FDS: u32 = 20;
 const UNREGISTER_RING_FDS: u32 = 21;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A thread has 16 places for descriptors, and a ring in one of them lives on.
-    #[test]
-    fn a_ring_that_is_gone_leaves_its_place_to_the_next() {
-        let sizes = Sizes {
-            submissions: 8,
-            completions: 16,
-        };
-        let new = || Uring::new(sizes, &Disabled::default());
-        // Where there is no ring, or no place for its descriptor, none can be used up.
-        if new().is_ok_and(|ring| ring.registered().is_ok()) {
-            for number in 0..40 {
-                let ring = new().unwrap();
-                assert!(ring.registered().is_ok(), "ring {number}");
-            }
-        }
-    }
-}
