@@ -10,9 +10,10 @@ use std::task::{Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use runtime::io::{Inbox, Outbox, Socket};
+use runtime::io::{Inbox, Outbox, Socket, connect};
 use runtime::{Backend, Builder, Runtime};
-use support::{Child, Parent};
+use socket2::{Domain, Type};
+use support::{Blackhole, Child, Parent};
 
 use crate::{PROMPT, SOME_TURNS, alone, inbox};
 
@@ -159,6 +160,22 @@ fn a_stream_of_a_runtime_that_is_gone_fails_each_time_and_never_spins() {
                 assert_eq!(error.raw_os_error(), Some(libc::ECANCELED));
             }
         }
+    }
+}
+
+/// Nobody is left to tell it of the end of the handshake.
+#[test]
+fn a_connect_on_a_runtime_that_is_gone_fails() {
+    for backend in [Backend::Auto, Backend::Epoll] {
+        let _alone = alone("a connect without a runtime");
+        let blackhole = Blackhole::new();
+        let runtime = Builder::new().backend(backend).build().unwrap();
+        let socket = socket2::Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        let socket = runtime.block_on(async { Socket::new(socket).unwrap() });
+        drop(runtime);
+        let address = blackhole.addr().into();
+        let error = futures::executor::block_on(connect(&socket, &address)).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ECANCELED));
     }
 }
 
