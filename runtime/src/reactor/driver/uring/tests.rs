@@ -1,8 +1,9 @@
 //! A ring by itself. Where the kernel gives none there is nothing to test.
 
+use std::cell::Cell;
 use std::time::Instant;
 
-use io_uring::opcode;
+use io_uring::{cqueue, opcode, types};
 
 use super::*;
 
@@ -114,6 +115,46 @@ fn completions_that_find_no_room_are_counted_and_come_later() {
         assert!((1..=many).contains(&overflows), "{overflows} overflows");
         assert!(!ring.is_overflowing() && !ring.has_news());
     }
+}
+
+/// More than fit on a page, and round the ring a few times.
+#[test]
+fn each_of_many_buffers_is_filled_in_its_turn() {
+    const BUFFERS: u16 = 1024;
+    let Ok(mut ring) = Uring::new(SIZES, &Disabled::default()) else {
+        return;
+    };
+    // Kernels before 5.19 know nothing of buffer rings, not even that this one does not exist.
+    let unknown = ring.ring().submitter().unregister_buf_ring(GROUP);
+    if unknown.unwrap_err().raw_os_error() != Some(libc::ENOENT) {
+        return;
+    }
+    ring.register_buffers(BUFFERS).unwrap();
+    let zeros = std::fs::File::open("/dev/zero").unwrap();
+    // Written by the kernel, between the looks at it.
+    let memory = vec![Cell::new(0_u8); usize::from(BUFFERS)];
+    for _ in 0..3 {
+        for id in 0..BUFFERS {
+            let buffer = &memory[usize::from(id)];
+            buffer.set(1);
+            ring.provide(id, NonNull::from(buffer).cast(), 1);
+        }
+        ring.publish();
+        for id in 0..BUFFERS {
+            let read = opcode::Read::new(types::Fd(zeros.as_raw_fd()), ptr::null_mut(), 1)
+                .buf_group(GROUP)
+                .build()
+                .flags(squeue::Flags::BUFFER_SELECT);
+            assert!(ring.push_entry(&read).is_some());
+            let mut arrived = Vec::new();
+            ring.turn(Park::Sleep(None), &mut arrived).unwrap();
+            assert_eq!(arrived.len(), 1);
+            assert_eq!(arrived[0].result, 1, "buffer {id}");
+            assert_eq!(cqueue::buffer_select(arrived[0].flags), Some(id));
+            assert_eq!(memory[usize::from(id)].get(), 0);
+        }
+    }
+    drop(ring);
 }
 
 /// One as the kernel has it, and one as if its enter took no limit.
