@@ -247,3 +247,34 @@ impl Hoard {
         }
     }
 }
+
+/// A buffer for each byte would soon be all buffers.
+#[test]
+fn small_messages_to_a_reader_that_lags_behind_share_few_buffers() {
+    // Not more than a socket holds that nobody reads: each takes its room there, too.
+    const MESSAGES: usize = 150;
+    run("small messages", Builder::new(), async || {
+        let (inbox, mut peer) = inbox();
+        let held = || {
+            let metrics = runtime::metrics();
+            metrics.buffers - metrics.buffers_free
+        };
+        assert!(inbox.try_read(&mut [0]).is_err());
+        some_turns().await;
+        let idle = held();
+        for number in 0..MESSAGES {
+            peer.write_all(&[number as u8]).unwrap();
+            for _ in 0..3 {
+                runtime::yield_now().await;
+            }
+        }
+        some_turns().await;
+        let more = held() - idle;
+        assert!(more <= 10, "{more} buffers hold {MESSAGES} bytes");
+        for number in 0..MESSAGES {
+            let mut byte = [0];
+            let len = poll_fn(|cx| inbox.poll_read(cx, &mut byte)).await.unwrap();
+            assert_eq!((len, byte), (1, [number as u8]));
+        }
+    });
+}

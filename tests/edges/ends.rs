@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::future::poll_fn;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,8 @@ use std::task::{Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use runtime::io::{Inbox, Outbox, Socket, connect};
+use runtime::io::{AcceptStream, Inbox, Outbox, Socket, connect};
+use runtime::time::sleep;
 use runtime::{Backend, Builder, Runtime};
 use socket2::{Domain, Type};
 use support::{Blackhole, Child, Parent};
@@ -37,6 +38,29 @@ fn the_last_write_of_a_dropped_stream_is_given_up_after_the_linger() {
         // It slept meanwhile.
         let enters = runtime.block_on(async { runtime::metrics().enters });
         assert!(enters < 100, "{enters} enters with nothing to do");
+        drop(runtime);
+        let took = start.elapsed();
+        assert!(took < PROMPT, "the end took {took:?}");
+    }
+}
+
+/// The kernel said long ago that there is no room, and has nothing to say since.
+#[test]
+fn a_stream_that_was_stuck_when_it_was_dropped_is_given_up_after_the_linger() {
+    for backend in [Backend::Auto, Backend::Epoll] {
+        let _alone = alone("a stuck stream");
+        let builder = Builder::new().backend(backend);
+        let runtime = builder.linger(Duration::from_millis(200)).build().unwrap();
+        let (near, _far) = UnixStream::pair().unwrap();
+        let start = runtime.block_on(async {
+            let outbox = Outbox::new(Socket::new(near).unwrap());
+            for _ in 0..SOME_TURNS {
+                while outbox.try_write(&[7; 4096]).is_ok() {}
+                runtime::yield_now().await;
+            }
+            sleep(Duration::from_millis(20)).await;
+            Instant::now()
+        });
         drop(runtime);
         let took = start.elapsed();
         assert!(took < PROMPT, "the end took {took:?}");
@@ -176,6 +200,33 @@ fn a_connect_on_a_runtime_that_is_gone_fails() {
         let address = blackhole.addr().into();
         let error = futures::executor::block_on(connect(&socket, &address)).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ECANCELED));
+    }
+}
+
+#[test]
+fn an_accept_on_a_runtime_that_is_gone_fails() {
+    for backend in [Backend::Auto, Backend::Epoll] {
+        for armed in [false, true] {
+            let _alone = alone("an accept without a runtime");
+            let runtime = Builder::new().backend(backend).build().unwrap();
+            let listener = std::net::TcpListener::bind(support::loopback()).unwrap();
+            let connections = runtime.block_on(async {
+                let connections = AcceptStream::new(Socket::new(listener).unwrap());
+                if armed {
+                    let error = connections.try_accept().unwrap_err();
+                    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                }
+                connections
+            });
+            drop(runtime);
+            for _ in 0..1_000 {
+                let accept = poll_fn(|cx| connections.poll_accept(cx));
+                let error = futures::executor::block_on(accept).unwrap_err();
+                assert_eq!(error.raw_os_error(), Some(libc::ECANCELED));
+                let error = connections.try_accept().unwrap_err();
+                assert_eq!(error.raw_os_error(), Some(libc::ECANCELED));
+            }
+        }
     }
 }
 

@@ -145,3 +145,26 @@ fn unread_buffers_are_counted_while_they_wait() {
     }
     assert_eq!(pool.queued(), 0);
 }
+
+#[test]
+fn a_lease_turns_into_its_bytes_wherever_they_are() {
+    let pool = Pool::new(1, 16).unwrap();
+    let pooled = || {
+        let fill = |buffer: &mut [u8]| {
+            buffer[..5].copy_from_slice(b"bytes");
+            Some(5)
+        };
+        pool.fill(fill).unwrap()
+    };
+    let heap = || Lease::heap(b"bytes".to_vec());
+    for lease in [&pooled as &dyn Fn() -> Lease, &heap] {
+        assert_eq!(lease().as_ref(), b"bytes");
+        assert_eq!(Vec::from(lease()), b"bytes");
+        assert_eq!(Bytes::from(lease()), "bytes");
+        assert_eq!(
+            pool.free(),
+            1,
+            "what was turned into something else is given back"
+        );
+    }
+}
