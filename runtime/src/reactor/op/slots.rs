@@ -368,4 +368,16 @@ mod tests {
             ));
         }
     }
+
+    #[test]
+    fn a_place_that_is_used_again_has_another_name_each_time() {
+        let mut slots = Slots::default();
+        let mut names = std::collections::HashSet::new();
+        for _ in 0..1_000 {
+            let key = slots.insert(Rc::new(Inert).into(), Via::Ring).unwrap();
+            assert_eq!(key.index, 0);
+            assert!(names.insert(key.to_user_data()));
+            assert!(slots.remove(key).is_some());
+        }
+    }
 }
