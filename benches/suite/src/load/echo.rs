@@ -61,9 +61,7 @@ impl Echo {
                     issued += done as u64;
                     connection.issue(done, self.size, Instant::now());
                 }
-            }
-            for &number in &self.ready {
-                self.connections[number].write()?;
+                connection.write()?;
             }
         }
         phase.elapsed = start.elapsed();
