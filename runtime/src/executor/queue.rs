@@ -37,6 +37,10 @@ impl<T> Queue<T> {
         if self.going.is_empty() {
             mem::swap(&mut self.going, &mut self.coming);
             self.going.reverse();
+            // So that a burst that had room once has it again, whichever stack it finds.
+            if self.coming.capacity() < self.going.capacity() {
+                self.coming.reserve_exact(self.going.capacity());
+            }
         }
         self.going.pop()
     }
@@ -77,6 +81,23 @@ mod tests {
             }
         }
         assert!(came > 5_000 && went > 5_000, "{came} came, {went} went");
+    }
+
+    #[test]
+    fn a_burst_has_room_if_one_like_it_was_there_before() {
+        let mut queue = Queue::new();
+        let mut room = Vec::new();
+        for burst in [50, 1, 50, 50, 1, 1, 50] {
+            (0..burst).for_each(|item| queue.push(item));
+            while queue.pop().is_some() {}
+            room.push((queue.coming.capacity(), queue.going.capacity()));
+        }
+        let first = room[0];
+        assert!(first.0 >= 50 && first.1 >= 50, "{first:?}");
+        assert!(
+            room.iter()
+                .all(|(coming, going)| coming + going == first.0 + first.1)
+        );
     }
 
     #[test]
