@@ -176,8 +176,9 @@ impl Report {
                 false => "io_uring",
             };
             *self.backends.entry(backend).or_default() += 1;
-            let full = "submissions=256 completions=4096";
-            self.small += usize::from(backend == "io_uring" && !started.contains(full));
+            let full = ["submissions=256 completions=4096", "buffers=256"];
+            let is_full = full.iter().all(|part| started.contains(part));
+            self.small += usize::from(backend == "io_uring" && !is_full);
         } else if line.starts_with("WARN") {
             self.warnings.push(line.to_owned());
         } else if line.starts_with("ERROR") {
